@@ -1,0 +1,38 @@
+"""`fedsparsify`, and `python -m fedsparsify`: errors raised on purpose become one line and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+
+from .errors import FedSparsifyError
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        import click
+
+        from .cli import cli
+    except ImportError as error:
+        sys.exit(f"the command line needs {error.name}: pip install 'fedsparsify[train]'")
+    try:
+        sys.exit(cli(standalone_mode=False))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        print("Stopped.", file=sys.stderr)
+        sys.exit(130)
+    except FedSparsifyError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(2)
+    except ImportError as error:
+        if error.name not in ("torch", "matplotlib"):
+            raise
+        extra = "train" if error.name == "torch" else "report"
+        print(f"this needs {error.name}: pip install 'fedsparsify[{extra}]'", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

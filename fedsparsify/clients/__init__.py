@@ -1,0 +1,1 @@
+"""Clients: whoever answers a method's requests with training."""

@@ -1,0 +1,129 @@
+"""One client: answers a method's requests by training on its own samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..config import Training
+from ..data.partition import Indices
+from ..keyed import client_seed, key_of, pad_crop_flip, step_key
+from ..methods import Client, Fit, Update
+from ..model import Floats, SparseModel
+from .flat import FlatModule
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs and labels on the device where they are used."""
+
+    x: torch.Tensor  # (n, *shape)
+    y: torch.Tensor  # (n,)
+
+    @classmethod
+    def on(cls, device: torch.device, x: Floats, y: np.ndarray) -> Samples:
+        """Move arrays to a device once."""
+        return cls(torch.from_numpy(x).to(device), torch.from_numpy(y).to(device))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good a model is on samples it was not trained on."""
+
+    accuracy: float
+    loss: float
+
+
+class Worker:
+    """One client in one round. Its randomness depends on (seed, round, client) alone."""
+
+    def __init__(
+        self,
+        network: FlatModule,
+        samples: Samples,
+        mine: Indices,
+        training: Training,
+        round: int,
+        client: int,
+        velocity: Floats | None = None,
+    ) -> None:
+        seed = client_seed(training.seed, round, client)
+        self._network, self._samples, self._mine, self._training = network, samples, mine, training
+        self._client, self._rng, self._key, self._steps = client, np.random.default_rng(seed), key_of(seed), 0
+        self._velocity = torch.zeros_like(network.gradient)
+        if velocity is not None:
+            self._velocity.copy_(torch.from_numpy(velocity))
+
+    def run(self, client: Client) -> Update:
+        """Answer the client's requests until it returns its update."""
+        request = next(client)
+        try:
+            while True:
+                request = client.send(self.fit(request))
+        except StopIteration as done:
+            update: Update = done.value
+            return Update(update.model, update.samples, update.loss, self._client)
+
+    @property
+    def velocity(self) -> Floats:
+        """The momentum as training left it."""
+        return np.array(self._velocity.cpu().numpy(), copy=True)
+
+    def fit(self, request: Fit) -> Update:
+        """Train under the model's mask: pruned entries stay exactly zero, in the weights and in the momentum."""
+        network, training = self._network, self._training
+        network.load(request.model)
+        network.module.train()
+        pruned = ~torch.from_numpy(request.model.mask).to(network.device)
+        self._velocity.masked_fill_(pruned, 0)
+        weights = network.weights[: network.layout.trainable]
+        anchor = weights.clone() if request.prox else weights
+        with torch.random.fork_rng(devices=[]):  # for modules that draw from torch's own generator
+            torch.manual_seed(self._key)
+            for _ in range(request.epochs or training.epochs):
+                total = torch.zeros((), device=network.device)
+                order = torch.from_numpy(self._mine[self._rng.permutation(self._mine.size)]).to(network.device)
+                for batch in torch.split(order, training.batch_size):
+                    total += self._backward(batch) * len(batch)
+                    gradient = network.gradient.masked_fill_(pruned, 0)
+                    if request.prox:
+                        gradient.add_(weights - anchor, alpha=request.prox)
+                    if training.momentum:
+                        self._velocity.mul_(training.momentum).add_(gradient)
+                        gradient = (
+                            gradient.add(self._velocity, alpha=training.momentum)
+                            if training.nesterov
+                            else self._velocity
+                        )
+                    weights.sub_(gradient, alpha=training.lr)
+        model = SparseModel(network.layout, network.values(), request.model.mask)
+        return Update(model, int(self._mine.size), float(total) / self._mine.size)
+
+    def _backward(self, batch: torch.Tensor) -> torch.Tensor:
+        """Fill the flat gradient with that of one batch, and return its mean loss."""
+        network = self._network
+        network.key.fill_(step_key(self._key, self._steps))
+        self._steps += 1
+        x = self._samples.x[batch]
+        if self._training.augment == "pad-crop-flip":
+            x = pad_crop_flip(x, network.key)
+        network.gradient.zero_()
+        loss = nn.functional.cross_entropy(network.module(x), self._samples.y[batch])
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+
+@torch.no_grad()
+def evaluate(network: FlatModule, model: SparseModel, samples: Samples, batch: int = 1000) -> Evaluation:
+    """Accuracy and mean loss of a model."""
+    network.load(model)
+    network.module.eval()
+    right = loss = torch.zeros((), device=network.device)
+    for x, y in zip(torch.split(samples.x, batch), torch.split(samples.y, batch), strict=True):
+        logits = network.module(x)
+        loss = loss + nn.functional.cross_entropy(logits, y, reduction="sum")
+        right = right + (logits.argmax(1) == y).sum()
+    return Evaluation(float(right) / len(samples.y), float(loss) / len(samples.y))

@@ -1,0 +1,190 @@
+"""What a run is: one frozen dataclass, read from Python, TOML and flags alike.
+
+A setting left unset takes the paper's value for the data set. Reading a config file and writing it back resolved
+gives the same run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from .data import check_known, parse_split, preset_of
+from .errors import ConfigError
+from .methods import METHODS, Method, method_class
+from .options import option, read_settings, settings
+from .schedule import check_at_least
+
+UNSET: Any = None  # "take the data set's preset"; typed Any so that a resolved config has plain types
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How a client trains: the part of a run that workers need."""
+
+    epochs: int = option(4, "local epochs a round")
+    batch_size: int = option(UNSET, "samples a step; the last, smaller batch of an epoch is kept")
+    lr: float = option(UNSET, "learning rate of the local SGD")
+    momentum: float = option(UNSET, "local momentum")
+    nesterov: bool = option(UNSET, "Nesterov momentum")
+    augment: Literal["none", "pad-crop-flip"] = option(UNSET, "augmentation of training images")
+    keep_optimizer: bool = option(False, "keep each client's momentum across rounds, as the paper's authors did")
+    seed: int = option(1990, "seed of everything random: same seed, same bytes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(Training):
+    """One run: data, network, method and how they are federated."""
+
+    data: str = option("digits", "data set: digits, fashion-mnist, cifar10, cifar100, FILE.npz or module:function")
+    network: str = option(UNSET, "network: fc, cnn, vgg16 or module:factory")
+    method: Any = "fedsparsify-global"  # a name, a table with a name, or a Method; a Method once built
+    sparsity: float | None = None  # short for the method's own `sparsity`
+    rounds: int = option(UNSET, "federation rounds T")
+    clients: int = option(10, "how many clients there are")
+    participation: float = option(1.0, "fraction of the clients that a round asks")
+    min_clients: int = option(1, "a round with fewer usable answers stops the run")
+    split: str = option("iid", "who holds what: iid, classes:K or dirichlet:ALPHA")
+    device: str = option("cpu", "where to train: cpu, cuda or cuda:N")
+    checkpoint_every: int = option(1, "rounds between checkpoints")
+
+    def __post_init__(self) -> None:
+        check_known(self.data)
+        preset = preset_of(self.data)
+        kind, table = _method_table(self.method, self.sparsity)
+        usual = {
+            name: getattr(preset, name) for name in ("network", "batch_size", "lr", "nesterov", "augment", "rounds")
+        }
+        usual["momentum"] = kind.default_momentum(preset.momentum)
+        for name, value in usual.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        mine = {field: getattr(self, field) for field in settings(RunConfig)}
+        for name, value in read_settings(RunConfig, mine, "a run").items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "method", kind(**table, rounds=self.rounds))
+        object.__setattr__(self, "sparsity", None)
+        self._check()
+
+    def _check(self) -> None:
+        for name in ("epochs", "batch_size", "rounds", "clients", "min_clients", "checkpoint_every"):
+            check_at_least(name, getattr(self, name), 1)
+        check_at_least("seed", self.seed, 0)
+        if not 0 < self.lr < float("inf"):
+            raise ConfigError(f"lr must be positive. Received: {self.lr!r}.")
+        if not 0 <= self.momentum < 1:
+            raise ConfigError(f"momentum must lie in [0, 1). Received: {self.momentum!r}.")
+        if not 0 < self.participation <= 1:
+            raise ConfigError(f"participation must lie in (0, 1]. Received: {self.participation!r}.")
+        if self.min_clients > self.participants:
+            raise ConfigError(
+                f"min_clients must not exceed the {self.participants} clients that a round asks. "
+                f"Received: {self.min_clients!r}."
+            )
+        parse_split(self.split)
+        self.method.schedule(1)  # building it checks the method's settings against the number of rounds
+
+    @property
+    def participants(self) -> int:
+        """How many clients a round asks."""
+        return max(1, round(self.participation * self.clients))
+
+    @property
+    def method_name(self) -> str:
+        """The method's name in METHODS, or `module:Class`."""
+        kind = type(self.method)
+        ours = [name for name, known in METHODS.items() if known is kind]
+        return ours[0] if ours else f"{kind.__module__}:{kind.__qualname__}"
+
+    def table(self) -> dict[str, Any]:
+        """The resolved config as a config file holds it."""
+        method = {name: getattr(self.method, name) for name in settings(type(self.method))}
+        return {name: getattr(self, name) for name in settings(RunConfig)} | {
+            "method": {"name": self.method_name} | method
+        }
+
+    def differences(self, other: RunConfig) -> list[str]:
+        """Settings in which two runs differ; where they run does not count."""
+        mine, theirs = _flat(self.table()), _flat(other.table())
+        names = sorted(mine.keys() | theirs.keys())
+        return [
+            f"{name} {theirs.get(name)!r} is now {mine.get(name)!r}"
+            for name in names
+            if name != "device" and mine.get(name) != theirs.get(name)
+        ]
+
+
+def _method_table(method: Any, sparsity: float | None) -> tuple[type[Method], dict[str, Any]]:
+    """The method's class and its settings, from whatever form the user named it in."""
+    if isinstance(method, Method):
+        kind, table = type(method), {name: getattr(method, name) for name in settings(type(method))}
+    elif isinstance(method, Mapping):
+        table = dict(method)
+        if not isinstance(table.get("name"), str):
+            raise ConfigError(f"the [method] table must have a name. Received: {table!r}.")
+        kind = method_class(table.pop("name"))
+    elif isinstance(method, str):
+        kind, table = method_class(method), {}
+    else:
+        raise ConfigError(f"method must be a name, a table or a Method. Received: {method!r}.")
+    if sparsity is not None:
+        table["sparsity"] = sparsity
+    return kind, read_settings(kind, table, f"method {kind.__name__}", "method.")
+
+
+def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    method = {f"method.{name}": value for name, value in table["method"].items()}
+    return {name: value for name, value in table.items() if name != "method"} | method
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The table of a config file."""
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}.") from error
+
+
+def make_config(table: Mapping[str, Any], path: Path | None = None) -> RunConfig:
+    """A config from a table of settings; an unknown name is an error that says the nearest, and where it stands."""
+    try:
+        named = {name: value for name, value in table.items() if name not in ("method", "sparsity")}
+        read_settings(RunConfig, {name: value for name, value in named.items() if value is not None}, "a run")
+        return RunConfig(**table)
+    except ConfigError as error:
+        raise ConfigError(f"{error}{_where(str(error), path)}") from None
+
+
+def load_config(path: Path) -> RunConfig:
+    """The config that a file holds."""
+    return make_config(read_toml(path), path)
+
+
+def _where(message: str, path: Path | None) -> str:
+    """`  (run.toml, line 14)` for the first setting of the file that the message names."""
+    if path is None:
+        return ""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        key = re.match(r"\s*([\w-]+)\s*=", line)
+        if key and re.search(rf"(?<![\w-]){re.escape(key[1])}(?![\w-])", message):
+            return f"  ({path}, line {number})"
+    return f"  ({path})"
+
+
+def to_toml(config: RunConfig) -> str:
+    """The resolved config as a file's text.
+
+    Written by hand: the values are plain numbers, truths and strings, and a training machine may have no TOML writer.
+    """
+    table = config.table()
+    method = table.pop("method")
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in table.items()]
+    lines += ["", "[method]"] + [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in method.items()]
+    return "\n".join(lines) + "\n"

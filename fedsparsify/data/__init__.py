@@ -1,0 +1,17 @@
+"""Data sets and how they are divided among clients."""
+
+from .datasets import DATASETS, Dataset, Preprocessing, Preset, check_known, load_dataset, preset_of
+from .partition import holdings, parse_split, partition
+
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Preprocessing",
+    "Preset",
+    "check_known",
+    "holdings",
+    "load_dataset",
+    "parse_split",
+    "partition",
+    "preset_of",
+]

@@ -1,0 +1,296 @@
+"""The data sets by name, each with the settings that the paper trains it with, and your own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from ..model import Floats
+from ..plugins import load_named
+from .files import Home
+
+PARTS = ("x_train", "y_train", "x_test", "y_test")
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What happened to a raw pixel before the network saw it: x / divisor, then (x − mean) / std a channel."""
+
+    divisor: float = 1.0
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    def __call__(self, raw: NDArray[Any]) -> Floats:
+        """Raw samples (n, channels, …) as the network takes them."""
+        x = raw.astype(np.float32) / np.float32(self.divisor)
+        if self.mean:
+            shape = (1, -1) + (1,) * (x.ndim - 2)
+            x -= np.asarray(self.mean, np.float32).reshape(shape)
+            x /= np.asarray(self.std, np.float32).reshape(shape)
+        return x
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Samples as the network takes them, (n, *shape) float32, and labels 0 … classes − 1."""
+
+    name: str
+    x_train: Floats
+    y_train: NDArray[np.int64]
+    x_test: Floats
+    y_test: NDArray[np.int64]
+    preprocessing: Preprocessing = Preprocessing()
+    labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for x, y, part in ((self.x_train, self.y_train, "train"), (self.x_test, self.y_test, "test")):
+            if x.ndim < 2 or y.shape != (len(x),) or not len(x):
+                raise DataError(
+                    f"{self.name}: x_{part} must be (n, …) and y_{part} (n,), n > 0. Received: {x.shape} and {y.shape}."
+                )
+            if not np.isfinite(x).all():
+                raise DataError(f"{self.name}: x_{part} holds values that are not numbers.")
+            if y.min() < 0 or y.max() >= self.classes:
+                raise DataError(
+                    f"{self.name}: y_{part} must lie in 0 … {self.classes - 1}, the classes of y_train. "
+                    f"Received: {y.min()} … {y.max()}."
+                )
+        if self.x_train.shape[1:] != self.x_test.shape[1:]:
+            raise DataError(
+                f"{self.name}: train and test samples differ in shape: "
+                f"{self.x_train.shape[1:]} and {self.x_test.shape[1:]}."
+            )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return self.x_train.shape[1:]
+
+    @property
+    def classes(self) -> int:
+        """How many classes the training labels name."""
+        return int(self.y_train.max()) + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """How the paper trains a data set; a run starts from these."""
+
+    network: str = "fc"
+    rounds: int = 30
+    batch_size: int = 32
+    lr: float = 0.02
+    momentum: float = 0.0
+    nesterov: bool = False
+    augment: Literal["none", "pad-crop-flip"] = "none"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set we know: how to load it, how to train it, and which files it needs."""
+
+    load: Callable[[], Dataset]
+    preset: Preset
+    about: str
+    home: Home | None = None
+
+
+FASHION_MNIST = Home(
+    "fashion-mnist",
+    {
+        "train-images-idx3-ubyte.gz": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "train-labels-idx1-ubyte.gz": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "t10k-images-idx3-ubyte.gz": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "t10k-labels-idx1-ubyte.gz": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    },
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+    elsewhere=(Path("/usr/share/datasets/fashion-mnist"),),  # Debian's dataset-fashion-mnist
+)
+CIFAR10 = Home(
+    "cifar10",
+    {
+        "data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+        "data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+        "data_batch_3.bin": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+        "data_batch_4.bin": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+        "data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+        "test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+    },
+    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    "md5:c32a1d4ab5d03f1284b67883e8d87530",
+)
+CIFAR100 = Home(
+    "cifar100",
+    {
+        "train.bin": "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
+        "test.bin": "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
+    },
+    "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+    "md5:03b5dce01913d631647c71ecec9e9cb8",
+)
+CLOTHES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+THINGS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+def digits() -> Dataset:
+    """1,797 handwritten digits of 8×8 pixels (Alpaydin and Kaynak, 1998; UCI, CC BY 4.0), shipped with the package.
+
+    They have no official split: every fifth sample of each class is for testing.
+    """
+    with np.load(Path(__file__).with_name("digits.npz"), allow_pickle=False) as file:
+        images, labels = file["images"][:, None], file["labels"].astype(np.int64)
+    test = np.zeros(len(labels), np.bool_)
+    for name in range(10):
+        test[np.flatnonzero(labels == name)[4::5]] = True
+    scale = Preprocessing(16)
+    x = scale(images)
+    return Dataset("digits", x[~test], labels[~test], x[test], labels[test], scale, tuple("0123456789"))
+
+
+def fashion_mnist() -> Dataset:
+    """60,000 + 10,000 pictures of clothes, 28×28 grey (Xiao et al., 2017); x / 256 as the paper's authors do."""
+    scale = Preprocessing(256)
+
+    def part(split: str) -> tuple[Floats, NDArray[np.int64]]:
+        pixels = np.frombuffer(FASHION_MNIST.read(f"{split}-images-idx3-ubyte.gz"), np.uint8, offset=16)
+        labels = np.frombuffer(FASHION_MNIST.read(f"{split}-labels-idx1-ubyte.gz"), np.uint8, offset=8)
+        return scale(pixels.reshape(-1, 1, 28, 28)), labels.astype(np.int64)
+
+    return Dataset("fashion-mnist", *part("train"), *part("t10k"), scale, CLOTHES)
+
+
+def cifar10() -> Dataset:
+    """50,000 + 10,000 pictures of ten things, 32×32 RGB (Krizhevsky, 2009)."""
+    return _cifar(CIFAR10, [f"data_batch_{i}.bin" for i in range(1, 6)], ["test_batch.bin"], 1, THINGS)
+
+
+def cifar100() -> Dataset:
+    """50,000 + 10,000 pictures of a hundred things, 32×32 RGB (Krizhevsky, 2009)."""
+    return _cifar(CIFAR100, ["train.bin"], ["test.bin"], 2)
+
+
+def _cifar(home: Home, train: list[str], test: list[str], label_bytes: int, labels: tuple[str, ...] = ()) -> Dataset:
+    """Records of label bytes (the last is the class) and 3,072 pixels; normalised by the training set's channels."""
+    raw: list[Any] = []
+    for names in (train, test):
+        records = np.frombuffer(b"".join(map(home.read, names)), np.uint8).reshape(-1, label_bytes + 3072)
+        raw += [records[:, label_bytes:].reshape(-1, 3, 32, 32), records[:, label_bytes - 1].astype(np.int64)]
+    norm = Preprocessing(255, *_channel_moments(raw[0]))
+    return Dataset(home.name, norm(raw[0]), raw[1], norm(raw[2]), raw[3], norm, labels)
+
+
+def _channel_moments(pixels: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Exact mean and standard deviation of each channel on the 0 … 1 scale, from counts of the 256 byte values."""
+    scale = np.arange(256) / 255
+    means, deviations = [], []
+    for channel in range(pixels.shape[1]):
+        shares = np.bincount(pixels[:, channel].ravel(), minlength=256) / pixels[:, channel].size
+        means.append(float(shares @ scale))
+        deviations.append(float(np.sqrt(shares @ (scale - means[-1]) ** 2)))
+    return tuple(means), tuple(deviations)
+
+
+DATASETS: dict[str, Source] = {
+    "digits": Source(digits, Preset(rounds=30, lr=0.1), "1,442 + 355 handwritten digits, 8×8; shipped with us"),
+    "fashion-mnist": Source(
+        fashion_mnist, Preset(rounds=200), "60,000 + 10,000 pictures of clothes, 28×28", FASHION_MNIST
+    ),
+    "cifar10": Source(
+        cifar10,
+        Preset(network="cnn", rounds=200, lr=0.005, momentum=0.75),
+        "50,000 + 10,000 pictures of ten things, 32×32",
+        CIFAR10,
+    ),
+    "cifar100": Source(
+        cifar100,
+        Preset(
+            network="vgg16",
+            rounds=100,
+            batch_size=128,
+            lr=0.01,
+            momentum=0.9,
+            nesterov=True,
+            augment="pad-crop-flip",
+        ),
+        "50,000 + 10,000 pictures of a hundred things, 32×32",
+        CIFAR100,
+    ),
+}
+
+
+def preset_of(name: str) -> Preset:
+    """The paper's settings for a data set of ours, the plain ones for your own."""
+    return DATASETS[name].preset if name in DATASETS else Preset()
+
+
+def load_dataset(name: str) -> Dataset:
+    """A data set of ours, the four arrays of an `.npz`, or what your `module:function` returns."""
+    if name in DATASETS:
+        return DATASETS[name].load()
+    if name.endswith(".npz"):
+        return _own(name, _read_npz(Path(name)))
+    made = load_named(name, DATASETS, "data set")()
+    if isinstance(made, Dataset):
+        return made
+    if not isinstance(made, Mapping):
+        if not isinstance(made, tuple | list) or len(made) != 4:
+            raise DataError(f"{name} must return {', '.join(PARTS)}. Received: {type(made).__name__}.")
+        made = dict(zip(PARTS, made, strict=True))
+    return _own(name, made)
+
+
+def check_known(name: str) -> None:
+    """Refuse a name that cannot be a data set, before anything is loaded."""
+    if name not in DATASETS and not name.endswith(".npz") and ":" not in name:
+        load_named(name, DATASETS, "data set")
+
+
+def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {part: file[part] for part in PARTS}
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path}.") from None
+    except KeyError as error:
+        raise DataError(f"{path} must hold {', '.join(PARTS)}. Missing: {error.args[0].split()[0]}.") from None
+    except (OSError, ValueError, EOFError, ImportError) as error:
+        raise DataError(f"{path} cannot be read as an .npz of plain arrays: {error}") from error
+
+
+def _own(name: str, parts: Mapping[str, Any]) -> Dataset:
+    """Your arrays: bytes are divided by 255, other numbers are taken as they are."""
+    if missing := [part for part in PARTS if part not in parts]:
+        raise DataError(f"{name} must give {', '.join(PARTS)}. Missing: {', '.join(missing)}.")
+    arrays = {part: np.asarray(parts[part]) for part in PARTS}
+    for part in ("y_train", "y_test"):
+        if not np.issubdtype(arrays[part].dtype, np.integer):
+            raise DataError(f"{name}: {part} must hold integer classes. Received: {arrays[part].dtype}.")
+    for part in ("x_train", "x_test"):
+        if not np.issubdtype(arrays[part].dtype, np.number) and arrays[part].dtype != np.bool_:
+            raise DataError(f"{name}: {part} must hold numbers. Received: {arrays[part].dtype}.")
+    scale = Preprocessing(255 if arrays["x_train"].dtype == np.uint8 else 1)
+    return Dataset(
+        name,
+        scale(arrays["x_train"]),
+        arrays["y_train"].astype(np.int64),
+        scale(arrays["x_test"]),
+        arrays["y_test"].astype(np.int64),
+        scale,
+    )

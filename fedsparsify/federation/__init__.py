@@ -1,0 +1,1 @@
+"""Rounds: the one loop, whoever carries the question to the clients."""

@@ -1,0 +1,80 @@
+"""history.jsonl: one line a round, on disk before the next round begins."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ..errors import RunError
+from ..wire.files import atomic
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What happened in one round. `entry["accuracy"]` reads like the line of the file."""
+
+    round: int
+    accuracy: float
+    loss: float
+    target_sparsity: float
+    sparsity: float
+    nonzero: int  # values of the merged model that survive
+    clients: int  # whose updates were merged
+    download_params: int  # values sent to the clients that were asked
+    upload_params: int  # values the clients sent
+    paper_params: int  # the same round in the paper's convention: it charges uploads at the size after the purge
+    train_loss: float
+    seconds: float
+    refused: dict[str, str] = field(default_factory=dict)  # client → why its answer was left out
+
+    def __getitem__(self, name: str) -> Any:
+        return asdict(self)[name]
+
+
+class Ledger:
+    """The history of a run, in memory and, where a path is given, on disk."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.entries: list[Entry] = []
+
+    def append(self, entry: Entry) -> None:
+        """Add a round; it is on disk when this returns."""
+        self.entries.append(entry)
+        if self.path is None:
+            return
+        try:
+            with self.path.open("a") as file:
+                file.write(json.dumps(asdict(entry)) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be written: {error.strerror or error}.") from error
+
+    def rewind(self, round: int) -> None:
+        """Forget everything after `round`, and a line that was cut off while it was written."""
+        if self.path is None:
+            return
+        entries = read_history(self.path) if self.path.exists() else []
+        self.entries = [entry for entry in entries if entry.round <= round]
+        if round and (not self.entries or self.entries[-1].round != round):
+            last = self.entries[-1].round if self.entries else 0
+            raise RunError(f"{self.path} ends at round {last}, but the checkpoint is of round {round}.")
+        lines = "".join(json.dumps(asdict(entry)) + "\n" for entry in self.entries)
+        with atomic(self.path) as file:
+            file.write(lines.encode())
+
+
+def read_history(path: Path) -> list[Entry]:
+    """The rounds in a history file; a last line without its end is passed over."""
+    known = {field.name for field in fields(Entry)}
+    entries = []
+    for line in path.read_text().split("\n")[:-1]:
+        try:
+            entries.append(Entry(**{name: value for name, value in json.loads(line).items() if name in known}))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise RunError(f"{path}, line {len(entries) + 1} is not a round of a run: {error}.") from error
+    return entries

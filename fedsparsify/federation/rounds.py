@@ -1,0 +1,120 @@
+"""The only round loop. It knows methods and a federation that carries their questions, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import numpy as np
+
+from ..errors import ClientError
+from ..methods import Method, Update
+from ..model import Floats, SparseModel
+from .ledger import Entry
+
+
+class Evaluated(Protocol):
+    """How good a model is."""
+
+    @property
+    def accuracy(self) -> float: ...  # noqa: D102
+    @property
+    def loss(self) -> float: ...  # noqa: D102
+
+
+class Federation(Protocol):
+    """Whoever carries a method's question to the clients and streams their answers back."""
+
+    def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
+        """The clients' answers, as they come."""
+
+    def evaluate(self, model: SparseModel) -> Evaluated:
+        """How good the model is on the server's test samples."""
+
+    @property
+    def velocities(self) -> dict[int, Floats]:
+        """Momentum that clients keep across rounds, where they do."""
+
+
+class Gate:
+    """Lets usable updates through to the merge, and keeps count of what passed and what was refused."""
+
+    def __init__(self, updates: Iterable[Update], expected: SparseModel) -> None:
+        self._updates, self._expected = updates, expected
+        self.refused: dict[str, str] = {}
+        self.passed = self.upload_params = self.samples = 0
+        self._loss = 0.0
+
+    def __iter__(self) -> Iterator[Update]:
+        for update in self._updates:
+            self.upload_params += update.model.nonzero
+            if reason := self._fault(update):
+                self.refused[f"client {update.client}"] = reason
+                continue
+            self.passed += 1
+            self.samples += update.samples
+            self._loss += update.loss * update.samples
+            yield update
+
+    def _fault(self, update: Update) -> str:
+        if update.model.layout != self._expected.layout:
+            return "its model has another layout"
+        if not update.model.finite:
+            count = int(np.count_nonzero(~np.isfinite(update.model.weights)))
+            return f"{count:,} of its weights are NaN or infinite"
+        return "" if update.samples > 0 else "it has no samples"
+
+    @property
+    def train_loss(self) -> float:
+        """Mean of the clients' training losses, by samples."""
+        return self._loss / self.samples if self.samples else float("nan")
+
+
+def play(
+    federation: Federation,
+    method: Method,
+    model: SparseModel,
+    first: int,
+    last: int,
+    seed: int,
+    min_clients: int = 1,
+) -> Iterator[tuple[SparseModel, Entry]]:
+    """Play the rounds `first … last` from `model`, yielding the model and the ledger's entry after each."""
+    for t in range(first, last + 1):
+        began = time.perf_counter()
+        rng = np.random.default_rng(np.random.SeedSequence([seed, t], spawn_key=(1,)))
+        gate = Gate(federation.ask(method, t, model), model)
+        merged = method.merge(t, model, usable(gate, min_clients, t), rng)
+        evaluation = federation.evaluate(merged)
+        asked = gate.passed + len(gate.refused)
+        yield (
+            merged,
+            Entry(
+                round=t,
+                accuracy=evaluation.accuracy,
+                loss=evaluation.loss,
+                target_sparsity=method.schedule(t),
+                sparsity=merged.sparsity,
+                nonzero=merged.nonzero,
+                clients=gate.passed,
+                download_params=asked * model.nonzero,
+                upload_params=gate.upload_params,
+                paper_params=asked * (model.nonzero + merged.nonzero),
+                train_loss=gate.train_loss,
+                seconds=time.perf_counter() - began,
+                refused=gate.refused,
+            ),
+        )
+        model = merged
+
+
+def usable(gate: Gate, least: int, round: int) -> Iterator[Update]:
+    """The updates that may be merged; an error at their end if they were too few."""
+    yield from gate
+    if gate.passed < least:
+        why = "; ".join(f"{client}: {reason}" for client, reason in gate.refused.items()) or "no client answered"
+        raise ClientError(
+            f"round {round}: {gate.passed} of at least {least} clients gave a usable update ({why}). "
+            f"If weights are not finite, training diverged: lower lr."
+        )

@@ -1,0 +1,54 @@
+"""Every method by name. `METHODS` is a plain dict: add a class here, or name your own as `module:Class`."""
+
+from __future__ import annotations
+
+from ..errors import ConfigError
+from ..plugins import load_named
+from .base import Client, Fit, Gradual, Method, Purging, Request, Update, tally
+from .fedavg import FedAvg, FedAvgMFL
+from .fedprox import FedProx
+from .fedsparsify_global import FedSparsifyGlobal
+from .fedsparsify_local import FedSparsifyLocal
+from .oneshot import OneShot, OneShotFT
+from .random import Random
+
+METHODS: dict[str, type[Method]] = {
+    "fedavg": FedAvg,
+    "fedavg-mfl": FedAvgMFL,
+    "fedprox": FedProx,
+    "fedsparsify-global": FedSparsifyGlobal,
+    "fedsparsify-local": FedSparsifyLocal,
+    "random": Random,
+    "oneshot": OneShot,
+    "oneshot-ft": OneShotFT,
+}
+
+
+def method_class(name: str) -> type[Method]:
+    """The class of a method of ours, or of `module:Class`."""
+    found = load_named(name, METHODS, "method")
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise ConfigError(f"method {name!r} must name a subclass of fedsparsify.methods.Method. Received: {found!r}")
+    return found
+
+
+__all__ = [
+    "METHODS",
+    "Client",
+    "FedAvg",
+    "FedAvgMFL",
+    "FedProx",
+    "FedSparsifyGlobal",
+    "FedSparsifyLocal",
+    "Fit",
+    "Gradual",
+    "Method",
+    "OneShot",
+    "OneShotFT",
+    "Purging",
+    "Random",
+    "Request",
+    "Update",
+    "method_class",
+    "tally",
+]

@@ -1,0 +1,38 @@
+"""FedSparsify-Local (Stripelis et al., 2022): clients purge, the server keeps what most of them kept.
+
+Departure: a tie keeps the weight, as in the paper's Eq. 3; the authors' code floors N/2.
+The sparsity reached need not equal the target: clients agree on some weights and not on others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ..model import SparseModel
+from ..options import option
+from ..scores import keep_top, magnitude
+from .base import Client, Fit, Gradual, Update, tally
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSparsifyLocal(Gradual):
+    """Clients fit and prune by magnitude; the server averages under the majority of their masks."""
+
+    aggregate: Literal["majority", "average"] = option(
+        "majority", "keep what most clients kept, or (the appendix's ablation) what any client kept"
+    )
+
+    def client(self, round: int, model: SparseModel) -> Client:
+        """Fit, then purge to the round's sparsity."""
+        update = yield Fit(model)
+        keep = keep_top(magnitude(update.model), self.schedule(round), among=model.mask)
+        return update.under(keep)
+
+    def merge(self, round: int, model: SparseModel, updates: Iterable[Update], rng: np.random.Generator) -> SparseModel:
+        """Weighted mean under the majority's mask."""
+        sums = tally(updates)
+        return sums.mean(sums.majority() if self.aggregate == "majority" else None)

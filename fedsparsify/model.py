@@ -1,0 +1,147 @@
+"""The one thing that flows: a flat float32 vector, a flat mask over its trainable part, and named views.
+
+Trainable tensors come first in the vector and the mask covers exactly them. What follows (running statistics) is
+averaged and sent like any other value but never pruned. The mask is state of its own: a kept weight may be zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import ModelError
+
+Floats: TypeAlias = NDArray[np.float32]
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name and shape of one tensor."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many values it holds; a scalar holds one."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each named tensor lies in the flat vector: the trainable ones first, then the statistics."""
+
+    tensors: tuple[TensorSpec, ...]
+    statistics: tuple[TensorSpec, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [spec.name for spec in self]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ModelError(f"a layout names each tensor once. Received twice: {', '.join(sorted(twice))}")
+
+    def __iter__(self) -> Any:
+        return iter(self.tensors + self.statistics)
+
+    @cached_property
+    def trainable(self) -> int:
+        """Values that may be pruned."""
+        return sum(spec.size for spec in self.tensors)
+
+    @cached_property
+    def total(self) -> int:
+        """Values that travel."""
+        return self.trainable + sum(spec.size for spec in self.statistics)
+
+    @cached_property
+    def slices(self) -> dict[str, slice]:
+        """Name of each tensor → its place in the flat vector."""
+        places, offset = {}, 0
+        for spec in self:
+            places[spec.name] = slice(offset, offset + spec.size)
+            offset += spec.size
+        return places
+
+    def views(self, flat: Any) -> dict[str, Any]:
+        """Named, shaped views into a flat vector (a numpy array or a torch tensor); nothing is copied."""
+        return {spec.name: flat[self.slices[spec.name]].reshape(spec.shape) for spec in self}
+
+
+@dataclass(frozen=True, eq=False)
+class SparseModel:
+    """Weights under a mask. Pruned entries are exactly zero; the constructor refuses anything else."""
+
+    layout: Layout
+    weights: Floats  # (total,)
+    mask: Mask  # (trainable,)
+
+    def __post_init__(self) -> None:
+        for what, array, dtype, size in (
+            ("weights", self.weights, np.float32, self.layout.total),
+            ("mask", self.mask, np.bool_, self.layout.trainable),
+        ):
+            if array.dtype != dtype or array.shape != (size,):
+                raise ModelError(
+                    f"{what} must be {size:,} flat values of {np.dtype(dtype)}. "
+                    f"Received: shape {array.shape} of {array.dtype}"
+                )
+        if np.any(self.weights[: self.layout.trainable][~self.mask]):
+            raise ModelError("weights outside the mask must be zero; build the model with SparseModel.under(mask)")
+
+    @classmethod
+    def dense(cls, layout: Layout, weights: Floats) -> SparseModel:
+        """A model of which nothing is pruned yet."""
+        return cls(layout, weights, np.ones(layout.trainable, np.bool_))
+
+    def under(self, mask: Mask) -> SparseModel:
+        """The same weights under a smaller mask: what was pruned stays pruned."""
+        return SparseModel.masked(self.layout, self.weights, self.mask & mask)
+
+    @classmethod
+    def masked(cls, layout: Layout, weights: Floats, mask: Mask) -> SparseModel:
+        """The model that remains when every entry outside `mask` is set to zero."""
+        weights = weights.copy()
+        weights[: layout.trainable][~mask] = 0
+        return cls(layout, weights, mask)
+
+    @property
+    def trainable_weights(self) -> Floats:
+        """The part of the weights that the mask covers."""
+        return self.weights[: self.layout.trainable]
+
+    @cached_property
+    def pruned(self) -> int:
+        """How many trainable entries the mask removed."""
+        return self.layout.trainable - int(np.count_nonzero(self.mask))
+
+    @property
+    def nonzero(self) -> int:
+        """Values that survive and travel: kept entries plus statistics, N(t) in the paper's tables."""
+        return self.layout.total - self.pruned
+
+    @property
+    def sparsity(self) -> float:
+        """Pruned fraction of the trainable entries."""
+        return self.pruned / self.layout.trainable if self.layout.trainable else 0.0
+
+    @property
+    def finite(self) -> bool:
+        """Whether every weight is a number."""
+        return bool(np.isfinite(self.weights).all())
+
+    def tensors(self) -> dict[str, Floats]:
+        """Named, shaped views of the weights."""
+        return self.layout.views(self.weights)
+
+    def same_as(self, other: SparseModel) -> bool:
+        """Equal to the bit: layout, weights and mask."""
+        return (
+            self.layout == other.layout
+            and self.weights.tobytes() == other.weights.tobytes()
+            and bool(np.array_equal(self.mask, other.mask))
+        )

@@ -1,0 +1,119 @@
+"""Round → target sparsity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from .errors import ConfigError
+
+Schedule: TypeAlias = Callable[[int], float]
+
+
+def check_fraction(name: str, value: float) -> None:
+    """Refuse what is not a sparsity, and guess at the percentage that was meant."""
+    if not 0 <= value < 1:
+        hint = f" Did you mean {value / 100:.4g}?" if 1 < value < 100 else ""
+        raise ConfigError(f"{name} must lie in [0, 1). Received: {value!r}.{hint}")
+
+
+def check_at_least(name: str, value: float, least: float) -> None:
+    """Refuse what is smaller than it may be."""
+    if not value >= least:
+        raise ConfigError(f"{name} must be at least {least}. Received: {value!r}.")
+
+
+@dataclass(frozen=True)
+class GradualSchedule:
+    """Eq. 1: from `initial` (S_0) at round `start` (t_0) to `final` (S_T) at `rounds` (T), in steps of `every` (F).
+
+    The paper leaves two cases open. Before the first purge (t < t_0, or t < F) the formula falls below S_0: it is
+    held at S_0. Where F does not divide T, the last round purges all the same, so that S_T is always reached.
+    """
+
+    final: float
+    rounds: int
+    initial: float = 0.0
+    start: int = 1
+    every: int = 1
+    exponent: float = 3
+
+    def __post_init__(self) -> None:
+        check_fraction("final sparsity (S_T)", self.final)
+        check_fraction("initial sparsity (S_0)", self.initial)
+        check_at_least("rounds (T)", self.rounds, 1)
+        check_at_least("start (t_0)", self.start, 1)
+        check_at_least("every (F)", self.every, 1)
+        if self.initial > self.final:
+            raise ConfigError(
+                f"initial sparsity (S_0) must not exceed the final one (S_T): pruned weights never return. "
+                f"Received: initial {self.initial!r}, final {self.final!r}."
+            )
+        if self.start > self.rounds:
+            raise ConfigError(
+                f"start (t_0) must not lie after the last round (T). "
+                f"Received: start {self.start!r}, rounds {self.rounds!r}."
+            )
+        if not self.exponent > 0:
+            raise ConfigError(f"exponent (n) must be positive. Received: {self.exponent!r}.")
+
+    def __call__(self, t: int) -> float:
+        """Target sparsity s_t."""
+        if t >= self.rounds:
+            return self.final
+        purge = self.every * (t // self.every)
+        if purge <= self.start:
+            return self.initial
+        left = 1 - (purge - self.start) / (self.rounds - self.start)
+        return float(self.final + (self.initial - self.final) * left**self.exponent)
+
+
+@dataclass(frozen=True)
+class OneShotSchedule:
+    """Dense before round `at`, `final` from there on."""
+
+    final: float
+    at: int
+
+    def __post_init__(self) -> None:
+        check_fraction("sparsity", self.final)
+        check_at_least("the round of the one-shot purge", self.at, 1)
+
+    def __call__(self, t: int) -> float:
+        """Target sparsity s_t."""
+        return self.final if t >= self.at else 0.0
+
+
+@dataclass(frozen=True)
+class ConstantSchedule:
+    """The same sparsity in every round; 0 is dense training."""
+
+    final: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_fraction("sparsity", self.final)
+
+    def __call__(self, t: int) -> float:
+        """Target sparsity s_t."""
+        return self.final
+
+
+@dataclass(frozen=True)
+class CommunicationCost:
+    """Parameters that a whole run moves, and what is left at its end."""
+
+    paper: int
+    honest: int
+    final_params: int
+
+
+def communication_cost(total: int, trainable: int, schedule: Schedule, rounds: int, clients: int) -> CommunicationCost:
+    """What `clients` clients a round exchange with the server over `rounds` rounds.
+
+    `paper` charges a round's upload at the size after that round's purge, as the paper's tables do. `honest` charges
+    it at the size that the client really trained and sent, one purge earlier. Neither charges bits for masks.
+    """
+    sizes = [total] + [total - int(schedule(t) * trainable) for t in range(1, rounds + 1)]
+    down, after = sum(sizes[:-1]), sum(sizes[1:])
+    return CommunicationCost(clients * (down + after), clients * 2 * down, sizes[-1])

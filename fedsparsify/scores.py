@@ -1,0 +1,50 @@
+"""Which weights to keep: a score for each, and the one place where a mask is made."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .errors import ModelError
+from .model import Mask, SparseModel
+from .schedule import check_fraction
+
+Scores: TypeAlias = NDArray[np.float32]
+
+
+def magnitude(model: SparseModel) -> Scores:
+    """Score of each trainable weight: its absolute value."""
+    return np.abs(model.trainable_weights)
+
+
+def random_order(model: SparseModel, rng: np.random.Generator) -> Scores:
+    """Scores in random order; under a mask that only shrinks, successive draws make one nested random order."""
+    return rng.random(model.layout.trainable, np.float32)
+
+
+def keep_top(scores: ArrayLike, sparsity: float, among: Mask | None = None) -> Mask:
+    """Mask of the highest scores, with exactly `int(sparsity · n)` entries pruned.
+
+    Entries outside `among` stay pruned and count towards that number; if they are more already, nothing else goes.
+    Among equal scores the lower index is kept, so that every client keeps the same set.
+    """
+    flat: NDArray[Any] = np.asarray(scores)
+    check_fraction("sparsity", sparsity)
+    if flat.ndim != 1:
+        raise ModelError(f"scores must be flat. Received: shape {flat.shape}")
+    if np.isnan(flat).any():
+        raise ModelError(f"scores must be numbers. Received: {int(np.isnan(flat).sum()):,} NaN of {flat.size:,}")
+    mask = np.ones(flat.size, np.bool_) if among is None else among.copy()
+    candidates = np.flatnonzero(mask)
+    doomed = int(sparsity * flat.size) - (flat.size - candidates.size)
+    if doomed <= 0:
+        return mask
+    alive = flat[candidates]
+    threshold = np.partition(alive, doomed - 1)[doomed - 1]
+    below = alive < threshold
+    ties = np.flatnonzero(alive == threshold)
+    mask[candidates[below]] = False
+    mask[candidates[ties[ties.size - (doomed - int(below.sum())) :]]] = False
+    return mask
