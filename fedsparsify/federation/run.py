@@ -15,6 +15,8 @@ from ..config import RunConfig, load_config, to_toml
 from ..data import Dataset, holdings, load_dataset
 from ..errors import RunError
 from ..model import SparseModel
+from ..networks import build
+from ..tracing import graph_facts
 from ..wire.artefact import save
 from ..wire.files import atomic
 from .checkpoint import Checkpoint
@@ -131,6 +133,7 @@ def facts(config: RunConfig, dataset: Dataset, last: Entry) -> dict[str, object]
         "rounds": config.rounds,
         "sparsity": last.sparsity,
         "accuracy": last.accuracy,
+        **graph_facts(build(config.network, dataset.shape, dataset.classes, config.seed)),
     }
 
 
