@@ -26,9 +26,7 @@ def write_values(writer: Writer, values: Floats, counts: NDArray[np.int64], prec
         case "fp32":
             _write_planes(writer, values.view(np.uint32))
         case "fp16":
-            with np.errstate(
-                over="ignore", invalid="ignore"
-            ):  # what is too large becomes infinite, and the receiver refuses it
+            with np.errstate(over="ignore", invalid="ignore"):  # too large becomes infinite, for the receiver to refuse
                 _write_planes(writer, values.astype(np.float16).view(np.uint16))
         case "bf16":
             _write_planes(writer, _to_brain(values))
