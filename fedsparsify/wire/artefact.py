@@ -55,7 +55,7 @@ def write(path: Path, model: SparseModel, facts: Mapping[str, Any], arrays: Mapp
 def read(path: Path) -> tuple[SparseModel, dict[str, Any], dict[str, np.ndarray]]:
     """Model, facts and further arrays of a file."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(arrays.pop("header").tobytes())
         layout = Layout(
