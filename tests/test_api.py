@@ -60,12 +60,18 @@ ALLOWED = {
     "networks": {"errors", "model", "plugins", "keyed"},
     "clients": {"errors", "model", "methods", "data", "config", "keyed", "networks"},
     "wire": {"errors", "model", "graph"},
-    "federation": CORE | {"methods", "data", "config", "networks", "clients", "wire"},
+    "tracing_ops": {"errors", "keyed"},
+    "tracing": {"graph", "keyed", "networks", "tracing_ops"},
+    "federation": CORE | {"methods", "data", "config", "networks", "clients", "wire", "tracing"},
     "progress": {"config", "federation"},
     "report": {"config", "federation", "progress", "wire"},
     "cli": {"config", "data", "errors", "methods", "options", "federation", "progress", "report"},
 }
-HEAVY = {"torch": {"keyed", "networks", "clients", "federation"}, "matplotlib": {"report"}, "flwr": set()}
+HEAVY = {
+    "torch": {"keyed", "networks", "clients", "federation", "tracing", "tracing_ops"},
+    "matplotlib": {"report"},
+    "flwr": set(),
+}
 
 
 def imports(path: Path):
