@@ -65,12 +65,16 @@ ALLOWED = {
     "federation": CORE | {"methods", "data", "config", "networks", "clients", "wire", "tracing"},
     "progress": {"config", "federation"},
     "report": {"config", "federation", "progress", "wire"},
-    "cli": {"config", "data", "errors", "methods", "options", "federation", "progress", "report"},
+    "export": {"errors", "graph", "model", "wire"},
+    "cli_files": {"export", "wire"},
+    "cli": {"cli_files", "config", "data", "errors", "methods", "options", "federation", "progress", "report"},
 }
 HEAVY = {
-    "torch": {"keyed", "networks", "clients", "federation", "tracing", "tracing_ops"},
+    "torch": {"keyed", "networks", "clients", "federation", "tracing", "tracing_ops", "export"},
     "matplotlib": {"report"},
     "flwr": set(),
+    "onnx": {"export"},
+    "safetensors": {"export"},
 }
 
 
