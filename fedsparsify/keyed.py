@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 _LOW = 0xFFFFFFFF
-_STEP = 0x9E3779B97F4A7C15 & 0x7FFFFFFFFFFFFFFF
+KEYS = 0x7FFFFFFFFFFFFFFF  # keys are the non-negative 64-bit integers
+STRIDE = 0x9E3779B97F4A7C15 & KEYS  # from the key of one training step to the next
 
 
 def client_seed(seed: int, round: int, client: int) -> np.random.SeedSequence:
@@ -27,7 +28,7 @@ def key_of(seed: np.random.SeedSequence) -> int:
 
 def step_key(key: int, step: int) -> int:
     """The key of one training step."""
-    return (key + _STEP * (step + 1)) & 0x7FFFFFFFFFFFFFFF
+    return (key + STRIDE * (step + 1)) & KEYS
 
 
 def _mix(x: torch.Tensor) -> torch.Tensor:

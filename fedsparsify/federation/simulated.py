@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 import torch
 
+from ..clients.batched import Cohort
 from ..clients.flat import FlatModule
 from ..clients.worker import Evaluation, Samples, Worker, evaluate
 from ..config import RunConfig
@@ -20,7 +22,7 @@ from ..networks import build, model_of
 
 
 class Simulated:
-    """All clients of a run on this machine, asked one after the other."""
+    """All clients of a run on this machine, trained as one cohort."""
 
     def __init__(self, config: RunConfig, dataset: Dataset) -> None:
         self._config = config
@@ -57,20 +59,38 @@ class Simulated:
         return sorted(rng.choice(config.clients, config.participants, replace=False).tolist())
 
     def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
-        """Every participant's answer."""
-        for client in self.participants(round):
-            worker = Worker(
-                self._network,
-                self._train,
-                self.parts[client],
-                self._config,
-                round,
-                client,
-                self.velocities.get(client),
-            )
-            yield worker.run(method.client(round, model))
-            if self._config.keep_optimizer:
-                self.velocities[client] = worker.velocity
+        """Every participant's answer; the cohort advances in lock-step, and all pending `Fit`s are one computation."""
+        workers = [self._worker(round, client) for client in self.participants(round)]
+        clients = [method.client(round, model) for _ in workers]
+        pending = {i: next(client) for i, client in enumerate(clients)}
+        done: dict[int, Update] = {}
+        while pending:
+            answers = self._cohort.fit([workers[i] for i in pending], list(pending.values()))
+            waiting, pending = list(pending), {}
+            for i, answer in zip(waiting, answers, strict=True):
+                try:
+                    pending[i] = clients[i].send(answer)
+                except StopIteration as end:
+                    done[i] = end.value
+        for i, worker in enumerate(workers):
+            if self._config.keep_optimizer and worker.velocity is not None:
+                self.velocities[worker.client] = worker.velocity.cpu().numpy()
+            yield replace(done.pop(i), client=worker.client)
+
+    def _worker(self, round: int, client: int) -> Worker:
+        return Worker(
+            self._network,
+            self._train,
+            self.parts[client],
+            self._config,
+            round,
+            client,
+            self.velocities.get(client),
+        )
+
+    @cached_property
+    def _cohort(self) -> Cohort:
+        return Cohort(self._build(), self._train, self._config, self._device)
 
     def evaluate(self, model: SparseModel) -> Evaluation:
         """Accuracy and loss on the data set's test samples."""

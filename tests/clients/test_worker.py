@@ -111,14 +111,14 @@ def test_the_last_smaller_batch_is_kept():
     start = model_of(build("fc", (4,), 2, seed=0))
     one = worker(build("fc", (4,), 2, seed=0), samples(10), epochs=1)
     one.fit(Fit(start))
-    assert one._steps == 3  # 4 + 4 + 2
+    assert one.steps == 3  # 4 + 4 + 2
 
 
 def test_a_request_may_name_its_epochs():
     start = model_of(build("fc", (4,), 2, seed=0))
     one = worker(build("fc", (4,), 2, seed=0), samples(10), epochs=4)
     one.fit(Fit(start, epochs=1))
-    assert one._steps == 3
+    assert one.steps == 3
 
 
 def test_evaluation_on_literals():
