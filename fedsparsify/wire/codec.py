@@ -95,8 +95,10 @@ def _mask_fields(model: SparseModel, known: Mask | None, layout_known: bool) -> 
     if not layout_known:
         _write_layout(difference, model.layout)
     write_difference(difference, model.mask, known)
-    if len(difference.buffer) <= len(whole.buffer):  # a mask of no bytes could not win
-        return difference.buffer
+    if len(difference.buffer) <= len(whole.buffer) + model.mask.size // 512:
+        return (
+            difference.buffer
+        )  # a whole mask takes as little only by chance, and looking costs time at every download
     write_subset(whole, model.mask)
     return min(difference.buffer, whole.buffer, key=len)
 
