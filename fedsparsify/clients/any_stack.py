@@ -11,13 +11,15 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.functional import cross_entropy
 
 from ..keyed import KeyedDropout
+from .batches import Batches
 from .stack import Stack
 
 
 class AnyStack:
     """A stack of networks whose forward pass `torch.func.vmap` can map."""
 
-    def __init__(self, module: nn.Module, stack: Stack) -> None:
+    def __init__(self, module: nn.Module, stack: Stack, batches: Batches) -> None:
+        self._batches = batches
         # A copy of its own: a functional call lends the module other tensors while it runs, and stacks run in threads.
         self._module, self._stack = deepcopy(module).train(), stack
         self._keys = [name for name, child in module.named_modules() if isinstance(child, KeyedDropout)]
@@ -33,9 +35,10 @@ class AnyStack:
         return cross_entropy(logits, y), buffers
 
     def step(
-        self, x: torch.Tensor, y: torch.Tensor, keys: torch.Tensor, start: int, into: torch.Tensor | None, lr: float
+        self, rows: torch.Tensor, keys: torch.Tensor, start: int, into: torch.Tensor | None, lr: float
     ) -> torch.Tensor:
-        """One batch of each model: x (models, batch, …), y (models, batch). Returns the losses, (models,)."""
+        """One batch of each model, rows (models, batch). Returns the losses, (models,)."""
+        x, y = self._batches(rows, keys)
         stop = start + len(x)
         tensors = {name: block[start:stop] for name, block in self._stack.tensors.items()}
         buffers: dict[str, Any] = {name: block[start:stop] for name, block in self._stack.buffers.items()}

@@ -11,15 +11,16 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from ..keyed import KeyedDropout, uniform
+from .batches import Batches
 from .stack import Stack
 
 
 class DenseStack:
     """A stack of networks made of Flatten, Linear, ReLU and Dropout in sequence."""
 
-    def __init__(self, module: nn.Module, stack: Stack) -> None:
+    def __init__(self, module: nn.Module, stack: Stack, batches: Batches) -> None:
         self._layers = list(module.named_children())
-        self._stack = stack
+        self._stack, self._batches = stack, batches
 
     @staticmethod
     def takes(module: nn.Module) -> bool:
@@ -34,12 +35,13 @@ class DenseStack:
         )
 
     def step(
-        self, x: torch.Tensor, y: torch.Tensor, keys: torch.Tensor, start: int, into: torch.Tensor | None, lr: float
+        self, rows: torch.Tensor, keys: torch.Tensor, start: int, into: torch.Tensor | None, lr: float
     ) -> torch.Tensor:
-        """One batch of each model: x (models, batch, …), y (models, batch). Returns the losses, (models,).
+        """One batch of each model, rows (models, batch). Returns the losses, (models,).
 
         The gradient goes into the buffer `into`, or straight into the weights where there is none.
         """
+        x, y = self._batches(rows, keys)
         stop, batch = start + len(x), x.shape[1]
         weights = {name: block[start:stop] for name, block in self._stack.tensors.items()}
         targets = weights
@@ -59,8 +61,8 @@ class DenseStack:
                 h = h.relu_()
                 tape.append(h)
             elif isinstance(layer, KeyedDropout):
-                kept = torch.stack([uniform(key, h[0].numel(), layer.salt) >= layer.p for key in keys])
-                scale = kept.view(h.shape) * (1 / (1 - layer.p))
+                kept = uniform(keys, h[0].numel(), layer.salt).view(h.shape) >= layer.p
+                scale = kept * (1 / (1 - layer.p))
                 h = h * scale
                 tape.append(scale)
         losses = cross_entropy(h.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).mean(1)

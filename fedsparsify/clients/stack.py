@@ -1,40 +1,46 @@
-"""Many models of one network, stacked: each tensor is one contiguous block (models, *shape)."""
+"""Many models of one network, stacked: each tensor is one contiguous block (models, …)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 
 import torch
 
 from ..model import Layout, SparseModel
 
+Order = tuple[tuple[int, ...], tuple[int, ...]]  # a shape to view a tensor in, and a permutation of its axes
+
 
 class Stack:
-    """Weights, statistics, momentum and masks of several models, laid out for one computation.
+    """Weights, statistics and masks of several models, laid out for one computation.
 
-    All trainable blocks lie in one flat buffer (as do momentum and gradient, when there are any), so that a step of SGD
-    on every model is a handful of operations on whole buffers.
+    All trainable blocks lie in one flat buffer (as momentum and gradients do), so that a step of SGD on every model is
+    a handful of operations on whole buffers. `orders` names the tensors whose axes lie in another order here.
     """
 
-    def __init__(self, layout: Layout, models: int, device: torch.device) -> None:
+    def __init__(
+        self, layout: Layout, models: int, device: torch.device, orders: Mapping[str, Order] | None = None
+    ) -> None:
         self.layout, self.models, self.device = layout, models, device
+        self._orders = {spec.name: (spec.shape, tuple(range(len(spec.shape)))) for spec in layout} | dict(orders or {})
         self.weights = torch.zeros(models * layout.trainable, device=device)
-        self.statistics = torch.zeros(models * (layout.total - layout.trainable), device=device)
         self.pruned = torch.zeros(models * layout.trainable, dtype=torch.bool, device=device)
-        self.any_pruned = False
+        self._statistics = torch.zeros(models * (layout.total - layout.trainable), device=device)
         self.tensors = self.blocks(self.weights)
-        offset, self.buffers = 0, {}
-        for spec in layout.statistics:
-            block = self.statistics[offset : offset + models * spec.size]
-            self.buffers[spec.name] = block.view(models, *spec.shape)
-            offset += models * spec.size
+        self.buffers = self._views(self._statistics, [spec.name for spec in layout.statistics])
 
     def blocks(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Named (models, *shape) views of a flat buffer."""
+        """Named (models, …) views of a flat buffer of trainable values."""
+        return self._views(flat, [spec.name for spec in self.layout.tensors])
+
+    def _views(self, flat: torch.Tensor, names: Sequence[str]) -> dict[str, torch.Tensor]:
         views, offset = {}, 0
-        for spec in self.layout.tensors:
-            views[spec.name] = flat[offset : offset + self.models * spec.size].view(self.models, *spec.shape)
-            offset += self.models * spec.size
+        for name in names:
+            shape, axes = self._orders[name]
+            size = self.models * prod(shape)
+            views[name] = flat[offset : offset + size].view(self.models, *(shape[axis] for axis in axes))
+            offset += size
         return views
 
     def load(self, models: Sequence[SparseModel]) -> None:
@@ -44,25 +50,34 @@ class Stack:
         rows = torch.tensor([place[id(model)] for model in models], device=self.device)
         values = torch.stack([torch.as_tensor(model.weights).to(self.device) for model in unique.values()])
         masks = torch.stack([torch.as_tensor(model.mask).to(self.device) for model in unique.values()])
-        self.any_pruned = not bool(masks.all())
-        pruned = self.blocks(self.pruned)
-        for spec in self.layout.tensors:
-            span = self.layout.slices[spec.name]
-            self.tensors[spec.name].copy_(values[:, span].view(-1, *spec.shape)[rows])
-            pruned[spec.name].copy_(~masks[:, span].view(-1, *spec.shape)[rows])
-        for spec in self.layout.statistics:
-            self.buffers[spec.name].copy_(values[:, self.layout.slices[spec.name]].view(-1, *spec.shape)[rows])
+        self._fill(self.tensors, values, rows)
+        self._fill(self.buffers, values, rows)
+        self._fill(self.blocks(self.pruned), ~masks, rows)
+
+    def _fill(self, views: Mapping[str, torch.Tensor], values: torch.Tensor, rows: torch.Tensor | None = None) -> None:
+        """Write flat vectors, (any, …), into blocks; row i of the block from vector `rows[i]`."""
+        for name, view in views.items():
+            shape, axes = self._orders[name]
+            tensor = values[:, self.layout.slices[name]].view(-1, *shape).permute(0, *(axis + 1 for axis in axes))
+            view.copy_(tensor if rows is None else tensor[rows])
+
+    def _flat(self, views: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The inverse of `_fill`, (models, values)."""
+        parts = []
+        for name, view in views.items():
+            _, axes = self._orders[name]
+            back = sorted(range(len(axes)), key=lambda axis: axes[axis])
+            parts.append(view.permute(0, *(axis + 1 for axis in back)).reshape(self.models, -1))
+        return torch.cat(parts, 1)
 
     def rows(self) -> torch.Tensor:
         """Every model's values as one flat vector a model, (models, total)."""
-        blocks = [*self.tensors.values(), *self.buffers.values()]
-        return torch.cat([block.reshape(self.models, -1) for block in blocks], 1)
+        return self._flat(self.tensors | self.buffers)
 
     def set_rows(self, flat: torch.Tensor, rows: torch.Tensor) -> None:
         """Fill a buffer like `weights` from vectors of trainable values, (models, trainable)."""
-        for name, block in self.blocks(flat).items():
-            block.copy_(rows[:, self.layout.slices[name]].view(block.shape))
+        self._fill(self.blocks(flat), rows)
 
     def get_rows(self, flat: torch.Tensor) -> torch.Tensor:
         """The inverse of `set_rows`."""
-        return torch.cat([block.reshape(self.models, -1) for block in self.blocks(flat).values()], 1)
+        return self._flat(self.blocks(flat))

@@ -50,10 +50,10 @@ class Worker:
         client: int,
         velocity: Floats | None = None,
     ) -> None:
-        seed = client_seed(training.seed, round, client)
         self._network, self._samples, self._mine, self._training = network, samples, mine, training
-        self.client, self.key, self.steps = client, key_of(seed), 0
-        self._rng = np.random.default_rng(seed)
+        self.client, self.round = client, round
+        self.key = key_of(client_seed(training.seed, round, client))
+        self.steps = self.epochs = 0  # taken so far in this round
         self.velocity: torch.Tensor | None = None if velocity is None else torch.as_tensor(velocity).to(network.device)
 
     @property
@@ -63,7 +63,9 @@ class Worker:
 
     def next_order(self) -> Indices:
         """The client's samples in the order of its next epoch."""
-        return self._mine[self._rng.permutation(self._mine.size)]
+        rng = np.random.default_rng(client_seed(self._training.seed, self.round, self.client, self.epochs))
+        self.epochs += 1
+        return self._mine[rng.permutation(self._mine.size)]
 
     def run(self, client: Client) -> Update:
         """Answer the client's requests until it returns its update."""

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fedsparsify import METHODS, RunConfig
-from fedsparsify.clients.batched import Step, steps
+from fedsparsify.clients.batches import Step, steps
 from fedsparsify.clients.dense_stack import DenseStack
 from fedsparsify.clients.stack import Stack
 from fedsparsify.data import Dataset, load_dataset
@@ -138,7 +138,7 @@ def test_memory_follows_participants_not_clients():
     config = RunConfig(clients=700, participation=4 / 700, epochs=1, rounds=1)
     federation = Simulated(config, load_dataset("digits"))
     list(federation.ask(config.method, 1, federation.initial()))
-    models = sum(stack.models for stack, _ in federation._cohort._stacks.values())
+    models = sum(trainer.stack.models for trainer in federation._cohort._trainers.values())
     assert models == 4
 
 

@@ -27,10 +27,10 @@ def worker(module: nn.Module, data: Samples, **settings) -> Worker:
 
 def by_torch(module: nn.Module, data: Samples, mask, prox=0.0, epochs=2, **sgd) -> torch.Tensor:
     """The same training with torch's own optimiser and the worker's own order of samples."""
-    rng = np.random.default_rng(np.random.SeedSequence([1990, 1, 3]))
     optimiser = torch.optim.SGD(module.parameters(), lr=0.1, **sgd)
     anchor = [p.detach().clone() for p in module.parameters()]
-    for _ in range(epochs):
+    for epoch in range(epochs):
+        rng = np.random.default_rng(np.random.SeedSequence([1990, 1, 3, epoch]))
         order = torch.from_numpy(rng.permutation(len(data.y)))
         for batch in order.split(4):
             optimiser.zero_grad()
