@@ -12,7 +12,7 @@ from rich.table import Table
 
 from .export import FORMATS
 from .export import export as export_model
-from .wire.artefact import load, load_facts
+from .wire.artefact import read
 
 FILE = click.Path(path_type=Path)
 BAR = 20
@@ -22,7 +22,7 @@ BAR = 20
 @click.argument("model", type=FILE)
 def inspect(model: Path) -> None:
     """Show what is in a model file: its layers, how dense each is, and how small it all became."""
-    found, facts = load(model), load_facts(model)
+    found, facts, _ = read(model)
     console = Console()
     table = Table("tensor", "shape", "kept", "of", "density", "")
     for spec in found.layout.tensors:
@@ -36,7 +36,7 @@ def inspect(model: Path) -> None:
         )
     console.print(table)
     dense, size = 4 * found.layout.total, model.stat().st_size
-    gzipped = len(zlib.compress(found.weights.tobytes(), 9))
+    gzipped = len(zlib.compress(found.weights.tobytes()))
     lines = [
         f"{found.nonzero:,} of {found.layout.total:,} values, sparsity {found.sparsity:.4f}",
         f"{size:,} bytes: {dense / size:.1f}× smaller than dense float32 ({dense:,}), "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..wire.artefact import load, load_facts, load_graph
+from ..wire.artefact import load_graph, read
 
 FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx", "torch": ".pt"}
 
@@ -15,7 +15,7 @@ def export(source: Path, to: str, out: Path | None = None) -> Path:
     if to not in FORMATS:
         raise ConfigError(f"a model is exported to one of {', '.join(FORMATS)}. Received: {to!r}.")
     target = out or source.with_suffix(FORMATS[to])
-    model, facts = load(source), load_facts(source)
+    model, facts, _ = read(source)
     if to == "onnx":
         from .onnx import write_onnx
 

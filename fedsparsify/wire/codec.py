@@ -122,8 +122,15 @@ def _known_layout(layout: Layout | None) -> Layout:
 
 def _write_layout(writer: Writer, layout: Layout) -> None:
     for specs in (layout.tensors, layout.statistics):
+        if len(specs) > MAX_TENSORS:
+            raise WireError(f"a model has at most {MAX_TENSORS:,} tensors. Received: {len(specs):,}.")
         writer.varint(len(specs))
         for spec in specs:
+            if len(spec.name.encode()) > MAX_NAME or len(spec.shape) > MAX_DIMENSIONS:
+                raise WireError(
+                    f"a tensor has a name of at most {MAX_NAME:,} bytes and at most {MAX_DIMENSIONS} dimensions. "
+                    f"Received: {spec.name[:80]!r} with {len(spec.shape)}."
+                )
             writer.text(spec.name)
             writer.varint(len(spec.shape))
             for side in spec.shape:

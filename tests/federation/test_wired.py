@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from conftest import small_model
 
-from fedsparsify import METHODS, RunConfig, run
+from fedsparsify import METHODS, RunConfig, run, save
 from fedsparsify.clients.worker import Evaluation
-from fedsparsify.errors import ConfigError
+from fedsparsify.errors import ConfigError, RunError
 from fedsparsify.federation.checkpoint import Checkpoint
 from fedsparsify.federation.memory import Memory
 from fedsparsify.federation.rounds import play
@@ -142,6 +142,12 @@ def test_memory_survives_in_the_checkpoint(tmp_path):
     back = Checkpoint.load(tmp_path / "c.fsz")
     assert back.memory.seen == {3: 1, 5: 2} and list(back.velocities) == [3]
     assert back.memory.mask(1, 2).tolist() == [True, False]
+
+
+def test_a_model_is_no_checkpoint(tmp_path):
+    save(tmp_path / "model.fsz", small_model([1, 2]), {"round": 3})
+    with pytest.raises(RunError, match=r"model\.fsz holds a model, but not the state of a run"):
+        Checkpoint.load(tmp_path / "model.fsz")
 
 
 def test_stopped_and_resumed_the_bytes_are_those_of_a_run_never_stopped(tmp_path):
