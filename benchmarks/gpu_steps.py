@@ -1,4 +1,4 @@
-"""Time of one training step of a whole cohort on a GPU, and which kernels it goes to. Random data; no claim of accuracy.
+"""Time of one training step of a whole cohort on a GPU, and which kernels it goes to. Random data.
 
 python benchmarks/gpu_steps.py [fc|cnn|vgg16]:PRECISION[:RUNS] … [--profile]
 """
@@ -24,6 +24,7 @@ OPERATIONS = {"fc": 118_016 * 6, "cnn": 696.9e6, "vgg16": 1.88e9}  # of one samp
 
 
 def main(words: list[str]) -> None:
+    """Time each network named."""
     for word in (w for w in words if not w.startswith("--")):
         network, precision, *more = word.split(":")
         runs = int(more[0]) if more else 1

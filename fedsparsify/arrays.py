@@ -24,13 +24,13 @@ def to_numpy(array: Any) -> NDArray[Any]:
     return array if is_numpy(array) else np.asarray(array.cpu().numpy())
 
 
-def placed(array: NDArray[Any], like: Any) -> Any:
-    """A numpy array brought to where `like` lives."""
+def placed(array: Any, like: Any) -> Any:
+    """The array brought to where `like` lives."""
     if is_numpy(like):
-        return array
+        return to_numpy(array)
     import torch
 
-    return torch.from_numpy(array).to(like.device)
+    return torch.as_tensor(array).to(like.device)
 
 
 def copy(array: Any) -> Any:

@@ -113,6 +113,11 @@ class SparseModel:
         weights[: layout.trainable][~mask] = 0
         return cls(layout, weights, mask)
 
+    def beside(self, array: Any) -> SparseModel:
+        """The same model where `array` lives."""
+        weights, mask = arrays.placed(self.weights, array), arrays.placed(self.mask, array)
+        return SparseModel(self.layout, weights, mask)
+
     def on_host(self) -> SparseModel:
         """The same model in numpy, as it is sent and stored."""
         if arrays.is_numpy(self.weights):

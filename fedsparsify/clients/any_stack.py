@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -35,16 +35,23 @@ class AnyStack:
         return cross_entropy(logits, y), buffers
 
     def step(
-        self, rows: torch.Tensor, keys: torch.Tensor, start: int, into: torch.Tensor | None, lr: float
-    ) -> torch.Tensor:
-        """One batch of each model, rows (models, batch). Returns the losses, (models,)."""
+        self,
+        rows: torch.Tensor,
+        keys: torch.Tensor,
+        start: int,
+        into: torch.Tensor | None,
+        lr: float,
+        losses: torch.Tensor,
+    ) -> None:
+        """One batch of each model, rows (models, batch); adds the losses of its samples to `losses`."""
         x, y = self._batches(rows, keys)
         stop = start + len(x)
         tensors = {name: block[start:stop] for name, block in self._stack.tensors.items()}
         buffers: dict[str, Any] = {name: block[start:stop] for name, block in self._stack.buffers.items()}
         extra = {f"{name}.key": keys for name in self._keys}
         extra |= {name: b.expand(len(x), *b.shape).clone() for name, b in self._counters.items()}
-        gradients, (losses, after) = self._mapped(tensors, buffers | extra, x, y)
+        gradients, (means, after) = self._mapped(tensors, buffers | extra, x, y)
+        losses[start:stop] += means * x.shape[1]
         for name, block in buffers.items():
             block.copy_(after[name])
         targets = tensors if into is None else self._stack.blocks(into)
@@ -53,4 +60,3 @@ class AnyStack:
                 targets[name].sub_(gradient, alpha=lr)
             else:
                 targets[name][start:stop] = gradient
-        return cast(torch.Tensor, losses)

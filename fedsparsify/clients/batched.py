@@ -60,7 +60,9 @@ class Cohort:
         rows = torch.arange(4, device=self._device).view(2, 2) % len(self._batches.samples.y)
         keys = torch.zeros(2, dtype=torch.int64, device=self._device)
         try:
-            AnyStack(self._module, stack, self._batches).step(rows, keys, 0, None, 0.0)
+            AnyStack(self._module, stack, self._batches).step(
+                rows, keys, 0, None, 0.0, torch.zeros(2, device=self._device)
+            )
         except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
             reason = str(error).strip().splitlines()[0]
             warnings.warn(f"this network trains one client at a time, it cannot be batched: {reason}", stacklevel=2)

@@ -35,9 +35,15 @@ class DenseStack:
         )
 
     def step(
-        self, rows: torch.Tensor, keys: torch.Tensor, start: int, into: torch.Tensor | None, lr: float
-    ) -> torch.Tensor:
-        """One batch of each model, rows (models, batch). Returns the losses, (models,).
+        self,
+        rows: torch.Tensor,
+        keys: torch.Tensor,
+        start: int,
+        into: torch.Tensor | None,
+        lr: float,
+        losses: torch.Tensor,
+    ) -> None:
+        """One batch of each model, rows (models, batch); adds the losses of its samples to `losses`.
 
         The gradient goes into the buffer `into`, or straight into the weights where there is none.
         """
@@ -65,7 +71,7 @@ class DenseStack:
                 scale = kept * (1 / (1 - layer.p))
                 h = h * scale
                 tape.append(scale)
-        losses = cross_entropy(h.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).mean(1)
+        losses[start:stop] += cross_entropy(h.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).sum(1)
         d = torch.softmax(h, 2)
         d.scatter_add_(2, y.unsqueeze(2), torch.full_like(y, -1, dtype=d.dtype).unsqueeze(2))
         d /= batch
@@ -84,4 +90,3 @@ class DenseStack:
                 d *= tape.pop() > 0
             elif isinstance(layer, KeyedDropout):
                 d *= tape.pop()
-        return losses

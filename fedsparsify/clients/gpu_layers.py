@@ -35,8 +35,10 @@ class Values:
     weights: Blocks  # float32
     compute: Blocks  # the same in the compute type
     statistics: Blocks
-    gradients: Blocks
-    precision: str  # of float32 products: "ieee" or "tf32"
+    pruned: Blocks
+    gradients: Blocks | None  # None: plain SGD, applied as the gradients are computed
+    precision: str  # of float32 products: "tf32", or "tf32x3" for the accuracy of float32
+    lr: float
 
 
 @dataclass
@@ -71,10 +73,12 @@ class Product:
         return y
 
     def backward(self, d: torch.Tensor, values: Values, need: bool) -> torch.Tensor | None:
-        """Gradients of weight and bias into their blocks; the gradient of the input, where it is needed."""
-        self._weight_gradient(d, values)
-        if not need:
-            return None
+        """The gradient of the input, where it is needed; gradients of weight and bias into their blocks."""
+        dx = self._input_gradient(d, values) if need else None
+        self._weight_gradient(d, values)  # after the input's, which needs the weights as they were
+        return dx
+
+    def _input_gradient(self, d: torch.Tensor, values: Values) -> torch.Tensor:
         models, rows, _ = d.shape
         dx = torch.empty_like(self._x)
         bm, bn, bk, warps, stages = self._tile(rows, self.inputs, self.outputs, d.element_size())
@@ -88,27 +92,33 @@ class Product:
 
     def _weight_gradient(self, d: torch.Tensor, values: Values) -> None:
         models, rows, _ = d.shape
-        narrow = 64 if d.element_size() == 4 else 128
-        bm, bn = cover(self.outputs, 16, narrow), cover(self.inputs, 16, narrow)
-        bk = cover(rows, 16, 32 if d.element_size() == 4 else 64)
+        bm, bn, bk, warps, stages = self._gradient_tile(rows, d.element_size())
         tiles = cdiv(self.outputs, bm) * cdiv(self.inputs, bn) * self.taps
-        splits = max(1, min(PROGRAMS // (tiles * models), cdiv(rows, 8 * bk)))
+        update = values.gradients is None
+        splits = 1 if update else max(1, min(PROGRAMS // (tiles * models), cdiv(rows, 8 * bk)))
         chunk = cdiv(cdiv(rows, splits), bk) * bk
-        weight = values.gradients[f"{self.name}.weight"]
-        bias = values.gradients[f"{self.name}.bias"] if self.bias else weight
-        dw = weight if splits == 1 else weight.new_empty(splits, weight.numel())
-        db = bias if splits == 1 else bias.new_empty(splits, bias.numel() if self.bias else 1)
+        at_once = self.bias and (update or chunk <= bk)  # the bias costs nothing where there is no loop
+        weight, bias = f"{self.name}.weight", f"{self.name}.bias"
+        bias = bias if self.bias else weight
+        into = values.weights if values.gradients is None else values.gradients
+        dw = into[weight] if splits == 1 else into[weight].new_empty(splits, into[weight].numel())
         kernels._weight_gradient[tiles, splits, models](
-            *(d, self._x, dw, db, rows, chunk, weight.numel(), bias.numel()),
-            *(self.height, self.width, self.padded, self.inputs, self.outputs, self.taps, self.bias),
-            *(bm, bn, bk, values.precision),
-            num_warps=8 if bm * bn >= 128 * 128 else 4,
-            num_stages=3,
+            *(d, self._x, dw, into[bias], values.weights[weight], values.weights[bias]),
+            *(values.pruned[weight], values.pruned[bias], values.compute[weight]),
+            *(values.lr, rows, into[weight].numel(), chunk, self.height, self.width, self.padded, self.inputs),
+            *(self.outputs, self.taps, at_once, update, d.element_size() < 4, bm, bn, bk, values.precision),
+            num_warps=warps,
+            num_stages=stages,
         )
         if splits > 1:
-            torch.sum(dw, 0, out=weight.view(-1))
-            if self.bias:
-                torch.sum(db, 0, out=bias.view(-1))
+            torch.sum(dw, 0, out=into[weight].view(-1))
+        if self.bias and not at_once:
+            column_sums(d, into[bias])
+
+    def _gradient_tile(self, rows: int, size: int) -> tuple[int, int, int, int, int]:
+        most = 64 if size == 4 else 128
+        bm, bn = cover(self.outputs, 16, most), cover(self.inputs, 16, most)
+        return bm, bn, cover(rows, 16, 32 if size == 4 else 64), 8 if bm * bn >= 128 * 128 else 4, 3
 
     def _tile(self, rows: int, outputs: int, inputs: int, size: int) -> tuple[int, int, int, int, int]:
         """Rows, outputs and inputs of a tile; warps; stages of the pipeline."""
@@ -116,6 +126,22 @@ class Product:
             return cover(rows, 16, 64), cover(outputs, 16, 64 if rows > 64 else 32), cover(inputs, 16, 64), 4, 3
         bn = cover(outputs, 16, 128)
         return 128, bn, cover(inputs, 16, 64), 8 if bn == 128 else 4, 4
+
+
+def blocks_of(rows: int, channels: int, models: int) -> tuple[int, int, int, int]:
+    """For a pass over (models, rows, channels): rows and channels of a block, chunks of rows, rows a chunk."""
+    br, bc = 64, cover(channels, 16, 64)
+    splits = max(1, min(4 * PROGRAMS // (models * cdiv(channels, bc)), cdiv(rows, 4 * br)))
+    return br, bc, splits, cdiv(cdiv(rows, splits), br) * br
+
+
+def column_sums(x: torch.Tensor, out: torch.Tensor) -> None:
+    """Σ over the rows of (models, rows, channels)."""
+    models, rows, c = x.shape
+    br, bc, splits, chunk = blocks_of(rows, c, models)
+    parts = torch.empty(models, splits, c, device=x.device)
+    kernels._column_sums[cdiv(c, bc), splits, models](x, parts, rows, chunk, c, splits, br, bc)
+    torch.sum(parts, 1, out=out)
 
 
 @dataclass
@@ -129,24 +155,17 @@ class Norm:
     relu: bool = False
     mask: bool = False
 
-    def _grid(self, rows: int, models: int) -> tuple[int, int, int, int]:
-        """Rows and channels of a block, chunks of rows, rows a chunk."""
-        bc = cover(self.channels, 16, 64)
-        br = 64
-        splits = max(1, min(2 * PROGRAMS // (models * cdiv(self.channels, bc)), cdiv(rows, 4 * br)))
-        return br, bc, splits, cdiv(cdiv(rows, splits), br) * br
-
     def forward(self, x: torch.Tensor, values: Values) -> torch.Tensor:
         """Normalise by the batch's moments, and let the running statistics follow."""
         models, rows, c = x.shape
-        br, bc, splits, chunk = self._grid(rows, models)
+        br, bc, splits, chunk = blocks_of(rows, c, models)
         parts = torch.empty(2, models, splits, c, device=x.device)
         kernels._moments[cdiv(c, bc), splits, models](x, parts[0], parts[1], rows, chunk, c, splits, br, bc)
         self._centre, self._scale = torch.empty(2, models, c, device=x.device)
-        kernels._moments_end[cdiv(c, bc), models](
-            *(parts[0], parts[1], self._centre, self._scale),
+        kernels._moments_end[cdiv(c, 16), models](
+            *(x, parts[0], parts[1], self._centre, self._scale),
             *(values.statistics[f"{self.name}.running_mean"], values.statistics[f"{self.name}.running_var"]),
-            *(rows, chunk, self.eps, self.rate, c, splits, bc),
+            *(rows, self.eps, self.rate, c, splits, cover(splits, 1, 4096), 16),
         )
         y = torch.empty_like(x)
         gamma, beta = values.weights[f"{self.name}.weight"], values.weights[f"{self.name}.bias"]
@@ -158,8 +177,9 @@ class Norm:
 
     def backward(self, d: torch.Tensor, values: Values, need: bool) -> torch.Tensor | None:
         """Gradients of scale and shift into their blocks, and of the input."""
+        assert values.gradients is not None
         models, rows, c = d.shape
-        br, bc, splits, chunk = self._grid(rows, models)
+        br, bc, splits, chunk = blocks_of(rows, c, models)
         parts = torch.empty(2, models, splits, c, device=d.device)
         kernels._normalise_sums[cdiv(c, bc), splits, models](
             d, self._x, self._centre, self._scale, parts[0], parts[1], rows, chunk, c, splits, br, bc

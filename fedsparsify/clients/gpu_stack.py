@@ -94,7 +94,7 @@ class GpuStack:
         self._layers, self._stack, self._labels = layers, stack, batches.samples.y
         self._images, self._move = batches.channels_last(), batches.augment
         self._type = TYPES[precision]
-        self._precision = "tf32" if precision == "tf32" else "ieee"
+        self._precision = "tf32" if precision == "tf32" else "tf32x3"  # three products, the accuracy of float32
         self.shadow = (
             stack.weights if self._type == torch.float32 else torch.empty_like(stack.weights, dtype=self._type)
         )
@@ -104,19 +104,38 @@ class GpuStack:
         if self.shadow is not self._stack.weights:
             self.shadow.copy_(self._stack.weights)
 
+    @property
+    def plain(self) -> bool:
+        """Whether plain SGD can be applied as the gradients are computed: in networks of dense layers alone."""
+        return all(
+            isinstance(layer, Drop) or (isinstance(layer, Product) and layer.taps == 1) for layer in self._layers
+        )
+
     def step(
-        self, rows: torch.Tensor, keys: torch.Tensor, start: int, into: torch.Tensor | None, lr: float
-    ) -> torch.Tensor:
-        """Gradients of one batch of each model, rows (models, batch), into the buffer; their losses, (models,)."""
-        assert into is not None
+        self,
+        rows: torch.Tensor,
+        keys: torch.Tensor,
+        start: int,
+        into: torch.Tensor | None,
+        lr: float,
+        losses: torch.Tensor,
+    ) -> None:
+        """One batch of each model, rows (models, batch): gradients into the buffer, or applied where there is none."""
         models, batch = rows.shape
         stack, span = self._stack, slice(start, start + models)
 
         def blocks(flat: torch.Tensor) -> dict[str, torch.Tensor]:
             return {name: block[span] for name, block in stack.blocks(flat).items()}
 
-        statistics = {name: block[span] for name, block in stack.buffers.items()}
-        values = Values(blocks(stack.weights), blocks(self.shadow), statistics, blocks(into), self._precision)
+        values = Values(
+            blocks(stack.weights),
+            blocks(self.shadow),
+            {name: block[span] for name, block in stack.buffers.items()},
+            blocks(stack.pruned),
+            None if into is None else blocks(into),
+            self._precision,
+            lr,
+        )
         h = self._gather(rows, keys)
         for layer in self._layers:
             if isinstance(layer, Drop):
@@ -124,19 +143,18 @@ class GpuStack:
             if isinstance(layer, Product) and layer.taps == 1:
                 h = h.view(models, batch, -1)
             h = layer.forward(h, values)
-        d, losses = torch.empty_like(h), torch.empty(models, device=h.device)
-        classes = h.shape[2]
-        labels = self._labels[rows]
-        kernels._loss[(models,)](h, labels, d, losses, batch, classes, cover(batch, 16, 1024), cover(classes, 16, 1024))
+        d, classes = torch.empty_like(h), h.shape[2]
+        kernels._loss[(models,)](
+            *(h, self._labels, rows, rows.stride(0), d, losses[span]),
+            *(batch, classes, cover(batch, 16, 1024), cover(classes, 16, 1024)),
+        )
         for position, layer in reversed(list(enumerate(self._layers))):
             back = layer.backward(d, values, position > 0)
             if back is None:
                 break
             below = self._layers[position - 1]
-            d = back.view(models, -1, below.channels) if isinstance(below, Pool | Norm) else back
-            if isinstance(below, Product) and below.taps > 1:
-                d = back.view(models, -1, below.outputs)
-        return losses
+            width = below.outputs if isinstance(below, Product) else getattr(below, "channels", back.shape[2])
+            d = back.view(models, -1, width)
 
     def _gather(self, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         """The samples as the first layer reads them; shifted and mirrored as `pad_crop_flip` would."""
@@ -155,7 +173,7 @@ class GpuStack:
             top, left, flip = top.contiguous(), left.contiguous(), (draw[..., 2] >= 0.5).int().contiguous()
         block = cover(height * width, 16, 1024 // padded)
         kernels._gather[cdiv(height * width, block), models * batch](
-            *(self._images, rows.contiguous(), top, left, flip, x, height * width),
+            *(self._images, rows, rows.stride(0), batch, top, left, flip, x, height * width),
             *(height, width, channels, padded, self._move, block),
         )
         return x

@@ -99,11 +99,15 @@ def _input_gradient(
 
 @triton.jit
 def _weight_gradient(
-    dy_, x, dw, db, rows_all, chunk: tl.constexpr, all_values, all_biases,
-    H: tl.constexpr, W: tl.constexpr, CX: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr, TAPS: tl.constexpr,
-    BIAS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PREC: tl.constexpr,
+    dy_, x, dw, db, w, b, gone_w, gone_b, shadow, lr, rows_all, all_values,
+    CHUNK: tl.constexpr, H: tl.constexpr, W: tl.constexpr, CX: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr,
+    TAPS: tl.constexpr, BIAS: tl.constexpr, UPDATE: tl.constexpr, SHADOW: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """dW of one tap and one chunk of rows: a tile of outputs × inputs; and db, by the programs of the first tile."""
+    """dW of one tap and one chunk of rows: a tile of outputs × inputs.
+
+    UPDATE: plain SGD in place of writing the gradient down. BIAS: db too, where a chunk is a single block of rows.
+    """
     NB: tl.constexpr = (CIN + BN - 1) // BN
     tile, split, model = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     tap = tile % TAPS
@@ -112,13 +116,12 @@ def _weight_gradient(
     dy_ += model * rows_all * COUT
     x += model * rows_all * CX
     dy, dx = _shift(tap * (TAPS > 1), TAPS)
-    first = tile % (TAPS * NB) == 0
-    start = split * chunk
+    start = split * CHUNK
     acc = tl.zeros((BM, BN), tl.float32)
     total = tl.zeros((BM,), tl.float32)
-    for offset in range(0, chunk, BK):
+    for offset in range(0, CHUNK, BK):
         rows = start + offset + tl.arange(0, BK)
-        inside = (rows < rows_all) & (offset + tl.arange(0, BK) < chunk)
+        inside = rows < rows_all
         py, px = (rows // W) % H, rows % W
         ok = inside & (py + dy >= 0) & (py + dy < H) & (px + dx >= 0) & (px + dx < W)
         source = rows + dy * W + dx
@@ -128,32 +131,65 @@ def _weight_gradient(
         a = tl.load(x + source[:, None] * CX + ins[None, :], mask=ok[:, None] & (ins < CX)[None, :], other=0.0)
         acc = tl.dot(tl.trans(g), a, acc, input_precision=PREC)
         if BIAS:
-            if first:
-                total += tl.sum(g.to(tl.float32), 0)
-    place = split * all_values + model * (COUT * TAPS * CIN)
-    place = place + outs[:, None] * (TAPS * CIN) + (tap * CIN + ins)[None, :]
-    tl.store(dw + place, acc, mask=(outs < COUT)[:, None] & (ins < CIN)[None, :])
+            total += tl.sum(g.to(tl.float32), 0)
+    own = model * (COUT * TAPS * CIN) + outs[:, None] * (TAPS * CIN) + (tap * CIN + ins)[None, :]
+    here = (outs < COUT)[:, None] & (ins < CIN)[None, :]
+    if UPDATE:
+        gone = tl.load(gone_w + own, mask=here, other=1) != 0
+        value = tl.load(w + own, mask=here, other=0.0)
+        value = tl.where(gone, value, value - lr * acc)
+        tl.store(w + own, value, mask=here)
+        if SHADOW:
+            tl.store(shadow + own, value.to(shadow.dtype.element_ty), mask=here)
+    else:
+        tl.store(dw + split * all_values + own, acc, mask=here)
     if BIAS:
-        if first:
-            tl.store(db + split * all_biases + model * COUT + outs, total, mask=outs < COUT)
+        if tile % (TAPS * NB) == 0:
+            at = model * COUT + outs
+            if UPDATE:
+                gone = tl.load(gone_b + at, mask=outs < COUT, other=1) != 0
+                value = tl.load(b + at, mask=outs < COUT, other=0.0)
+                tl.store(b + at, tl.where(gone, value, value - lr * total), mask=outs < COUT)
+            else:
+                tl.store(db + at, total, mask=outs < COUT)
 
 
 @triton.jit
-def _loss(logits, labels, d, losses, BATCH: tl.constexpr, CLASSES: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr):
-    """Cross entropy of one model's batch, its mean, and the gradient by the logits."""
+def _column_sums(
+    x, sums, rows_all, CHUNK: tl.constexpr, C: tl.constexpr, SPLITS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
+):
+    """Sum over a chunk of rows, channel by channel."""
+    split, model = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    channels = tl.program_id(0) * BC + tl.arange(0, BC)
+    x += model * rows_all * C
+    total = tl.zeros((BR, BC), tl.float32)
+    for offset in range(0, CHUNK, BR):
+        rows = split * CHUNK + offset + tl.arange(0, BR)
+        ok = (rows < rows_all)[:, None] & (channels < C)[None, :]
+        total += tl.load(x + rows[:, None] * C + channels[None, :], mask=ok, other=0.0).to(tl.float32)
+    tl.store(sums + (model * SPLITS + split) * C + channels, tl.sum(total, 0), mask=channels < C)
+
+
+@triton.jit
+def _loss(
+    logits, labels, rows_table, stride, d, losses,
+    BATCH: tl.constexpr, CLASSES: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Cross entropy of one model's batch, summed up in `losses`, and the gradient of its mean by the logits."""
     model = tl.program_id(0)
     rows, classes = tl.arange(0, BB), tl.arange(0, BC)
     ok = (rows < BATCH)[:, None] & (classes < CLASSES)[None, :]
     place = (model * BATCH + rows[:, None]) * CLASSES + classes[None, :]
     z = tl.load(logits + place, mask=ok, other=-float("inf")).to(tl.float32)
     z = tl.where((rows < BATCH)[:, None], z, 0.0)
-    label = tl.load(labels + model * BATCH + rows, mask=rows < BATCH, other=0)
+    sample = tl.load(rows_table + model * stride + rows, mask=rows < BATCH, other=0)
+    label = tl.load(labels + sample, mask=rows < BATCH, other=0)
     top = tl.max(z, 1)
     e = tl.exp(z - top[:, None])
     total = tl.sum(e, 1)
     hit = classes[None, :] == label[:, None]
     loss = tl.log(total) + top - tl.sum(tl.where(hit, z, 0.0), 1)
-    tl.store(losses + model, tl.sum(tl.where(rows < BATCH, loss, 0.0), 0) / BATCH)
+    tl.store(losses + model, tl.load(losses + model) + tl.sum(tl.where(rows < BATCH, loss, 0.0), 0))
     gradient = (e / total[:, None] - hit.to(tl.float32)) / BATCH
     tl.store(d + place, gradient.to(d.dtype.element_ty), mask=ok)
 
@@ -181,65 +217,49 @@ def _sgd(
 
 @triton.jit
 def _moments(
-    x,
-    mean,
-    spread,
-    rows_all,
-    chunk: tl.constexpr,
-    C: tl.constexpr,
-    SPLITS: tl.constexpr,
-    BR: tl.constexpr,
-    BC: tl.constexpr,
-):
-    """Mean and sum of squared deviations of a chunk of rows, channel by channel (Chan's update, block by block)."""
+    x, sums, squares, rows_all,
+    CHUNK: tl.constexpr, C: tl.constexpr, SPLITS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Σ (x − pivot) and Σ (x − pivot)² of a chunk of rows; the pivot is the model's first row, so nothing cancels."""
     split, model = tl.program_id(1), tl.program_id(2).to(tl.int64)
     channels = tl.program_id(0) * BC + tl.arange(0, BC)
     x += model * rows_all * C
-    centre, squares = tl.zeros((BC,), tl.float32), tl.zeros((BC,), tl.float32)
-    seen = 0.0
-    for offset in range(0, chunk, BR):
-        rows = split * chunk + offset + tl.arange(0, BR)
-        inside = (rows < rows_all) & (offset + tl.arange(0, BR) < chunk)
-        ok = inside[:, None] & (channels < C)[None, :]
-        block = tl.load(x + rows[:, None] * C + channels[None, :], mask=ok, other=0.0).to(tl.float32)
-        n = tl.sum(inside.to(tl.float32), 0)
-        here = tl.sum(block, 0) / tl.maximum(n, 1.0)
-        off = tl.where(ok, block - here[None, :], 0.0)
-        gap = here - centre
-        both = tl.maximum(seen + n, 1.0)
-        squares += tl.sum(off * off, 0) + gap * gap * (seen * n / both)
-        centre += gap * (n / both)
-        seen += n
+    pivot = tl.load(x + channels, mask=channels < C, other=0.0).to(tl.float32)
+    first, second = tl.zeros((BR, BC), tl.float32), tl.zeros((BR, BC), tl.float32)
+    for offset in range(0, CHUNK, BR):
+        rows = split * CHUNK + offset + tl.arange(0, BR)
+        ok = (rows < rows_all)[:, None] & (channels < C)[None, :]
+        value = tl.load(x + rows[:, None] * C + channels[None, :], mask=ok, other=0.0).to(tl.float32)
+        value = tl.where(ok, value - pivot[None, :], 0.0)
+        first += value
+        second += value * value
     place = (model * SPLITS + split) * C + channels
-    tl.store(mean + place, centre, mask=channels < C)
-    tl.store(spread + place, squares, mask=channels < C)
+    tl.store(sums + place, tl.sum(first, 0), mask=channels < C)
+    tl.store(squares + place, tl.sum(second, 0), mask=channels < C)
 
 
 @triton.jit
 def _moments_end(
-    mean, spread, centre_out, scale_out, running_mean, running_var, rows_all, chunk: tl.constexpr, eps, rate,
-    C: tl.constexpr, SPLITS: tl.constexpr, BC: tl.constexpr,
+    x, sums, squares, centre, scale, running_mean, running_var, rows_all, eps, rate,
+    C: tl.constexpr, SPLITS: tl.constexpr, BS: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Join the chunks: the batch's mean and 1/deviation, and the running statistics."""
-    model = tl.program_id(1)
+    model = tl.program_id(1).to(tl.int64)
     channels = tl.program_id(0) * BC + tl.arange(0, BC)
+    splits = tl.arange(0, BS)
     ok = channels < C
-    centre, squares = tl.zeros((BC,), tl.float32), tl.zeros((BC,), tl.float32)
-    seen = 0.0
-    for split in range(SPLITS):
-        n = tl.maximum(tl.minimum(chunk, rows_all - split * chunk), 0).to(tl.float32)
-        place = (model * SPLITS + split) * C + channels
-        gap = tl.load(mean + place, mask=ok, other=0.0) - centre
-        both = tl.maximum(seen + n, 1.0)
-        squares += tl.load(spread + place, mask=ok, other=0.0) + gap * gap * (seen * n / both)
-        centre += gap * (n / both)
-        seen += n
-    tl.store(centre_out + model * C + channels, centre, mask=ok)
-    tl.store(scale_out + model * C + channels, 1 / tl.sqrt(squares / seen + eps), mask=ok)
-    place = model * C + channels
-    tl.store(running_mean + place, tl.load(running_mean + place, mask=ok) * (1 - rate) + centre * rate, mask=ok)
-    unbiased = squares / tl.maximum(seen - 1, 1.0)
-    tl.store(running_var + place, tl.load(running_var + place, mask=ok) * (1 - rate) + unbiased * rate, mask=ok)
+    both = (splits < SPLITS)[:, None] & ok[None, :]
+    place = (model * SPLITS + splits[:, None]) * C + channels[None, :]
+    first = tl.sum(tl.load(sums + place, mask=both, other=0.0), 0) / rows_all
+    second = tl.sum(tl.load(squares + place, mask=both, other=0.0), 0) / rows_all
+    mean = tl.load(x + model * rows_all * C + channels, mask=ok, other=0.0).to(tl.float32) + first
+    variance = tl.maximum(second - first * first, 0.0)
+    at = model * C + channels
+    tl.store(centre + at, mean, mask=ok)
+    tl.store(scale + at, 1 / tl.sqrt(variance + eps), mask=ok)
+    unbiased = variance * (rows_all / (rows_all - 1.0))
+    tl.store(running_mean + at, tl.load(running_mean + at, mask=ok) * (1 - rate) + mean * rate, mask=ok)
+    tl.store(running_var + at, tl.load(running_var + at, mask=ok) * (1 - rate) + unbiased * rate, mask=ok)
 
 
 @triton.jit
@@ -263,8 +283,8 @@ def _normalise(
 
 @triton.jit
 def _normalise_sums(
-    dy_, x, centre, scale, sums, products, rows_all, chunk: tl.constexpr,
-    C: tl.constexpr, SPLITS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    dy_, x, centre, scale, sums, products, rows_all,
+    CHUNK: tl.constexpr, C: tl.constexpr, SPLITS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Σ dY and Σ dY · x̂ of a chunk of rows, channel by channel."""
     split, model = tl.program_id(1), tl.program_id(2).to(tl.int64)
@@ -272,19 +292,17 @@ def _normalise_sums(
     at = model * C + channels
     mean = tl.load(centre + at, mask=channels < C, other=0.0)
     inverse = tl.load(scale + at, mask=channels < C, other=0.0)
-    total, product = tl.zeros((BC,), tl.float32), tl.zeros((BC,), tl.float32)
-    for offset in range(0, chunk, BR):
-        rows = split * chunk + offset + tl.arange(0, BR)
-        inside = (rows < rows_all) & (offset + tl.arange(0, BR) < chunk)
-        ok = inside[:, None] & (channels < C)[None, :]
+    total, product = tl.zeros((BR, BC), tl.float32), tl.zeros((BR, BC), tl.float32)
+    for offset in range(0, CHUNK, BR):
+        rows = split * CHUNK + offset + tl.arange(0, BR)
+        ok = (rows < rows_all)[:, None] & (channels < C)[None, :]
         place = model * rows_all * C + rows[:, None] * C + channels[None, :]
         g = tl.load(dy_ + place, mask=ok, other=0.0).to(tl.float32)
-        hat = (tl.load(x + place, mask=ok, other=0.0).to(tl.float32) - mean[None, :]) * inverse[None, :]
-        total += tl.sum(g, 0)
-        product += tl.sum(tl.where(ok, g * hat, 0.0), 0)
+        total += g
+        product += g * (tl.load(x + place, mask=ok, other=0.0).to(tl.float32) - mean[None, :])
     place = (model * SPLITS + split) * C + channels
-    tl.store(sums + place, total, mask=channels < C)
-    tl.store(products + place, product, mask=channels < C)
+    tl.store(sums + place, tl.sum(total, 0), mask=channels < C)
+    tl.store(products + place, tl.sum(product, 0) * inverse, mask=channels < C)
 
 
 @triton.jit
@@ -356,14 +374,14 @@ def _pool_gradient(
 
 @triton.jit
 def _gather(
-    images, rows, top, left, flip, x, pixels,
+    images, rows, stride, batch, top, left, flip, x, pixels,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, CX: tl.constexpr, MOVE: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
     """Samples `rows` of (n, H, W, C) images as (…, H, W, CX), shifted and mirrored; zeros behind C."""
     sample = tl.program_id(1).to(tl.int64)
     p = tl.program_id(0) * BP + tl.arange(0, BP)
     channels = tl.arange(0, CX)
-    source = tl.load(rows + sample)
+    source = tl.load(rows + sample // batch * stride + sample % batch)
     py, px = p // W, p % W
     if MOVE:
         px = tl.where(tl.load(flip + sample) != 0, W - 1 - px, px)

@@ -92,8 +92,8 @@ class SGD:
 class FusedSGD(SGD):
     """The same on a GPU, as one kernel over whole buffers that also writes the weights in the compute type."""
 
-    def __init__(self, stack: Stack, training: Training, shadow: torch.Tensor) -> None:
-        super().__init__(stack, training, fused=False)
+    def __init__(self, stack: Stack, training: Training, shadow: torch.Tensor, fused: bool) -> None:
+        super().__init__(stack, training, fused)
         self._shadow = shadow
 
     def step(self, span: slice) -> None:
@@ -101,13 +101,15 @@ class FusedSGD(SGD):
         from . import kernels
 
         stack, training = self._stack, self._training
-        if self.prox or span != slice(0, stack.models) or self._gradient is None:
+        if self.gradient is None:
+            return  # the network has applied it already, mask and all
+        if self.prox or span != slice(0, stack.models):
             super().step(span)
             if self._shadow is not stack.weights:
                 self._shadow.copy_(stack.weights)
             return
         count, velocity = stack.weights.numel(), stack.weights if self._velocity is None else self._velocity
-        kernels._sgd[(-(-count // 1024),)](
+        kernels._sgd[(-(-count // 2048),)](
             *(
                 stack.weights,
                 self._gradient,
@@ -118,5 +120,6 @@ class FusedSGD(SGD):
                 training.lr,
                 training.momentum,
             ),
-            *(self._velocity is not None, training.nesterov, self._shadow is not stack.weights, 1024),
+            *(self._velocity is not None, training.nesterov, self._shadow is not stack.weights, 2048),
+            num_warps=8,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,9 +23,29 @@ class Network(Protocol):
     """Something that can take one training step of many models."""
 
     def step(
-        self, rows: torch.Tensor, keys: torch.Tensor, start: int, into: torch.Tensor | None, lr: float
-    ) -> torch.Tensor:
-        """Gradients of the models from `start` into a buffer, or applied at once; their losses."""
+        self,
+        rows: torch.Tensor,
+        keys: torch.Tensor,
+        start: int,
+        into: torch.Tensor | None,
+        lr: float,
+        losses: torch.Tensor,
+    ) -> None:
+        """Gradients of the models from `start` into a buffer, or applied at once; losses added up."""
+
+
+@runtime_checkable
+class OnGpu(Protocol):
+    """A network with kernels of its own: it keeps a copy of the weights in its compute type."""
+
+    shadow: torch.Tensor
+
+    @property
+    def plain(self) -> bool:
+        """Whether it can apply plain SGD by itself."""
+
+    def refresh(self) -> None:
+        """Bring the copy up to date."""
 
 
 class Trainer:
@@ -33,10 +53,9 @@ class Trainer:
 
     def __init__(self, stack: Stack, network: Network, training: Training, draws: bool) -> None:
         self.stack, self._network, self._training, self._draws = stack, network, training, draws
-        self._refresh = getattr(network, "refresh", None)
         self._sgd = SGD(stack, training, stack.device.type == "cpu")
-        if self._refresh is not None:
-            self._sgd = FusedSGD(stack, training, network.shadow)  # type: ignore[attr-defined]
+        if isinstance(network, OnGpu):
+            self._sgd = FusedSGD(stack, training, network.shadow, network.plain)
         self._losses = torch.zeros(stack.models, device=stack.device)
         self._keys = torch.zeros(stack.models, dtype=torch.int64, device=stack.device)
         self._table = torch.zeros(0, 0, dtype=torch.int64)
@@ -48,8 +67,8 @@ class Trainer:
         """Every worker's answer; workers come with the most samples first."""
         self.stack.load([request.model for request in requests])
         self._sgd.begin(requests, workers)
-        if self._refresh is not None:
-            self._refresh()
+        if isinstance(self._network, OnGpu):
+            self._network.refresh()
         samples = [worker.samples for worker in workers]
         plan = list(steps(samples, self._training.batch_size))
         for _ in range(epochs):
@@ -89,7 +108,8 @@ class Trainer:
         The first epoch of a shape runs step by step, which also compiles the kernels; the graph is captured after it.
         """
         even = len(set(shape[0])) == 1
-        if self._refresh is None or self.stack.device.type != "cuda" or not even or self._warm != shape:
+        on_gpu = isinstance(self._network, OnGpu) and self.stack.device.type == "cuda"
+        if not on_gpu or not even or self._warm != shape:
             self._warm = shape
             self._epoch(plan)
             return
@@ -107,8 +127,7 @@ class Trainer:
             keys = self._keys[step.span]
             if self._draws:
                 keys = (keys + (STRIDE * (step.number + 1) & KEYS)) & KEYS
-            loss = self._network.step(rows, keys, step.start, self._sgd.gradient, self._training.lr)
-            self._losses[step.span] += loss * step.size
+            self._network.step(rows, keys, step.start, self._sgd.gradient, self._training.lr, self._losses)
             self._sgd.step(step.span)
 
     def _answers(self, workers: Sequence[Worker], requests: Sequence[Fit]) -> list[Update]:

@@ -27,7 +27,7 @@ class Simulated:
     def __init__(self, config: RunConfig, dataset: Dataset) -> None:
         self._config = config
         self._dataset = dataset
-        self._device = open_device(config.device)
+        self._device = open_device(config.device, config.precision)
         self.parts: list[Indices] = partition(dataset.y_train, config.clients, config.split, config.seed)
         self._network = FlatModule(self._build(), self._device)
         self.velocities: dict[int, Floats] = {}
@@ -40,7 +40,11 @@ class Simulated:
 
     def initial(self) -> SparseModel:
         """The model that every run with this seed starts from."""
-        return model_of(self._build())
+        return self.place(model_of(self._build()))
+
+    def place(self, model: SparseModel) -> SparseModel:
+        """The model where this federation trains: on a GPU it stays there from round to round."""
+        return model if self._device.type == "cpu" else model.beside(self._network.weights)
 
     @cached_property
     def _train(self) -> Samples:
@@ -97,7 +101,7 @@ class Simulated:
         return evaluate(self._network, model, self._test)
 
 
-def open_device(name: str) -> torch.device:
+def open_device(name: str, precision: str) -> torch.device:
     """The torch device of that name, or an error that says what there is."""
     try:
         device = torch.device(name)
@@ -105,8 +109,11 @@ def open_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         there = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
         raise ConfigError(f"device {name!r} is not here. There is: {', '.join(there)}.") from error
+    if precision != "fp32" and device.type != "cuda":
+        raise ConfigError(f"precision {precision!r} needs a GPU. Received: device {name!r}.")
     if device.type == "cuda":
         torch.backends.cudnn.deterministic = True  # same seed, same bytes
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     return device
 
 
