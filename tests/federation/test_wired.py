@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from conftest import small_model
 
 from fedsparsify import METHODS, RunConfig, run, save
@@ -100,6 +101,20 @@ def test_lossy_precision_really_acts_on_both_ways(precision, error):
     np.testing.assert_allclose(merged.weights, model.weights, atol=error)
     [(_, lossless)] = play(Wired(Scripted([0])), FedAvg(rounds=1), model, 1, 1, seed=0)
     assert entry.upload_bytes < lossless.upload_bytes
+
+
+def test_models_on_a_device_stay_there_and_take_the_same_bytes():
+    class Echo(Scripted):
+        def ask(self, method, round, model):
+            yield Update(model, samples=1, client=0)
+
+    here = small_model(WEIGHTS)
+    there = here.beside(torch.zeros(1))
+    for precision in ("fp32", "fp16"):
+        [(one, a)] = play(Wired(Echo(), precision), FedAvg(rounds=1), here, 1, 1, seed=0)
+        [(two, b)] = play(Wired(Echo(), precision), FedAvg(rounds=1), there, 1, 1, seed=0)
+        assert isinstance(two.weights, torch.Tensor) and two.same_as(one)
+        assert (a.upload_bytes, a.download_bytes) == (b.upload_bytes, b.download_bytes)
 
 
 def test_a_diverged_client_is_refused_by_name_and_not_by_the_encoder():
