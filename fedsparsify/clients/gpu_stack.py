@@ -96,7 +96,7 @@ class GpuStack:
         self._type = TYPES[precision]
         self._precision = "tf32" if precision == "tf32" else "tf32x3"  # three products, the accuracy of float32
         on_gpu = stack.device.type == "cuda"
-        self._side = torch.cuda.Stream(stack.device) if on_gpu and self.plain else None
+        self._side = torch.cuda.Stream(stack.device) if on_gpu and self.plain else None  # type: ignore[no-untyped-call]
         self.shadow = (
             stack.weights if self._type == torch.float32 else torch.empty_like(stack.weights, dtype=self._type)
         )
