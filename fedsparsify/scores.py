@@ -32,13 +32,19 @@ def keep_top(scores: ArrayLike, sparsity: float, among: Mask | None = None) -> M
     """
     flat: NDArray[Any] = np.asarray(scores)
     check_fraction("sparsity", sparsity)
+    return keep_count(flat, flat.size - int(sparsity * flat.size), among)
+
+
+def keep_count(scores: ArrayLike, count: int, among: Mask | None = None) -> Mask:
+    """`keep_top` for those who know how many entries stay: the mask of the `count` highest scores."""
+    flat: NDArray[Any] = np.asarray(scores)
     if flat.ndim != 1:
         raise ModelError(f"scores must be flat. Received: shape {flat.shape}")
     if np.isnan(flat).any():
         raise ModelError(f"scores must be numbers. Received: {int(np.isnan(flat).sum()):,} NaN of {flat.size:,}")
     mask = np.ones(flat.size, np.bool_) if among is None else among.copy()
     candidates = np.flatnonzero(mask)
-    doomed = int(sparsity * flat.size) - (flat.size - candidates.size)
+    doomed = candidates.size - count
     if doomed <= 0:
         return mask
     alive = flat[candidates]
