@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import ModelError
-from .model import Mask, SparseModel
+from .model import Floats, Mask, SparseModel
 
 
 class Tally:
@@ -49,6 +49,28 @@ class Tally:
     def majority(self) -> Mask:
         """Eq. 3: the entries that at least half of the models kept; a tie keeps."""
         return 2 * self._votes >= self.count
+
+
+class MeanOf:
+    """Running weighted mean of flat arrays, summed in float64."""
+
+    def __init__(self) -> None:
+        self._weight = 0.0
+        self._sum: NDArray[np.float64] = np.zeros(0)
+
+    def add(self, array: Floats, weight: float) -> None:
+        """Take one more array in, counting it `weight` times."""
+        if not self._weight:
+            self._sum = np.zeros(array.shape)
+        self._weight += weight
+        self._sum += np.multiply(array, weight, dtype=np.float64)
+
+    @property
+    def value(self) -> Floats:
+        """The mean of what was taken in."""
+        if not self._weight:
+            raise ModelError("there are no scores to average")
+        return (self._sum / self._weight).astype(np.float32)
 
 
 def weighted(models: Iterable[SparseModel], weights: Iterable[float]) -> SparseModel:

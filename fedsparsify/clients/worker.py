@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,9 +11,9 @@ from torch import nn
 from ..config import Training
 from ..data.partition import Indices
 from ..keyed import client_seed, key_of, pad_crop_flip, step_key
-from ..methods import Client, Fit, Update
+from ..methods import Client, Fit, Request, Score, Update
 from ..model import Floats, SparseModel
-from .flat import FlatModule
+from .flat import FlatModule, flat_gradient, hessian_gradient
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Worker:
     ) -> None:
         seed = client_seed(training.seed, round, client)
         self._network, self._samples, self._mine, self._training = network, samples, mine, training
-        self._client, self._rng, self._key, self._steps = client, np.random.default_rng(seed), key_of(seed), 0
+        self._round, self._client = round, client
+        self._rng, self._key, self._steps = np.random.default_rng(seed), key_of(seed), 0
         self._velocity = torch.zeros_like(network.gradient)
         if velocity is not None:
             self._velocity.copy_(torch.from_numpy(velocity))
@@ -62,18 +63,25 @@ class Worker:
         request = next(client)
         try:
             while True:
-                request = client.send(self.fit(request))
+                request = client.send(self.answer(request))
         except StopIteration as done:
             update: Update = done.value
-            return Update(update.model, update.samples, update.loss, self._client)
+            return replace(update, client=self._client)
+
+    def answer(self, request: Request) -> Update:
+        """Do what one request asks for."""
+        return self.score(request) if isinstance(request, Score) else self.fit(request)
 
     @property
     def velocity(self) -> Floats:
         """The momentum as training left it."""
         return np.array(self._velocity.cpu().numpy(), copy=True)
 
-    def fit(self, request: Fit) -> Update:
-        """Train under the model's mask: pruned entries stay exactly zero, in the weights and in the momentum."""
+    def fit(self, request: Fit, squares: torch.Tensor | None = None) -> Update:
+        """Train under the model's mask: pruned entries stay exactly zero, in the weights and in the momentum.
+
+        The squared gradient of every step, pruned entries included, is added to `squares` where it is given.
+        """
         network, training = self._network, self._training
         network.load(request.model)
         network.module.train()
@@ -88,6 +96,8 @@ class Worker:
                 order = torch.from_numpy(self._mine[self._rng.permutation(self._mine.size)]).to(network.device)
                 for batch in torch.split(order, training.batch_size):
                     total += self._backward(batch) * len(batch)
+                    if squares is not None:
+                        squares.addcmul_(network.gradient, network.gradient)
                     gradient = network.gradient.masked_fill_(pruned, 0)
                     if request.prox:
                         gradient.add_(weights - anchor, alpha=request.prox)
@@ -101,6 +111,36 @@ class Worker:
                     weights.sub_(gradient, alpha=training.lr)
         model = SparseModel(network.layout, network.values(), request.model.mask)
         return Update(model, int(self._mine.size), float(total) / self._mine.size)
+
+    def score(self, request: Score) -> Update:
+        """Compute what the request asks for.
+
+        What a batch is enough for depends on (seed, round, client) and the model alone, not on requests before it.
+        """
+        network = self._network
+        if request.by == "squares":
+            squares = torch.zeros_like(network.gradient)
+            update = self.fit(Fit(request.model, request.epochs), squares)
+            return replace(update, scores=squares.cpu().numpy())
+        batch = self._probe(request.per_class)
+        network.load(request.model)
+        network.module.train()  # as in training: at initialisation, running statistics say nothing yet
+        network.key.fill_(self._key)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self._key)
+            logits = network.module(self._samples.x[batch]) / request.temperature
+            loss = nn.functional.cross_entropy(logits, self._samples.y[batch])
+            quantity = hessian_gradient if request.by == "hessian-gradient" else flat_gradient
+            scores = quantity(loss, network.parameters).cpu().numpy()
+        return Update(request.model, int(self._mine.size), float(loss.detach()), scores=scores)
+
+    def _probe(self, per_class: int) -> torch.Tensor:
+        """Up to `per_class` random samples of each class that the client holds."""
+        rng = np.random.default_rng(client_seed(self._training.seed, self._round, self._client).spawn(1)[0])
+        mine = rng.permutation(self._mine)
+        labels = self._samples.y[torch.from_numpy(mine).to(self._network.device)].cpu().numpy()
+        picked = [mine[labels == name][:per_class] for name in np.unique(labels)]
+        return torch.from_numpy(np.concatenate(picked)).to(self._network.device)
 
     def _backward(self, batch: torch.Tensor) -> torch.Tensor:
         """Fill the flat gradient with that of one batch, and return its mean loss."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import ConfigError
 from ..plugins import load_named
-from .base import Client, Fit, Gradual, Method, Purging, Request, Update, tally
+from .base import Client, Fit, Gradual, Method, Purging, Request, Score, Update, tally, tally_scored
 from .fedavg import FedAvg, FedAvgMFL
 from .fedprox import FedProx
 from .fedsparsify_global import FedSparsifyGlobal
@@ -48,7 +48,9 @@ __all__ = [
     "Purging",
     "Random",
     "Request",
+    "Score",
     "Update",
     "method_class",
     "tally",
+    "tally_scored",
 ]
