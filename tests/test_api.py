@@ -61,7 +61,7 @@ ALLOWED = {
     "clients": {"errors", "model", "methods", "data", "config", "keyed", "networks"},
     "wire": {"errors", "model", "graph"},
     "federation": CORE | {"methods", "data", "config", "networks", "clients", "wire"},
-    "progress": {"config", "federation"},
+    "progress": {"config", "federation", "wire"},
     "report": {"config", "federation", "progress", "wire"},
     "cli": {"config", "data", "errors", "methods", "options", "federation", "progress", "report"},
 }

@@ -96,12 +96,12 @@ def run(
     ledger = Ledger(folder.history if folder else None)
     state = folder.open(config, resume) if folder else None
     if folder:
-        ledger.rewind(state.round if state else 0)
+        ledger.rewind(state.round if state else None)
         with atomic(folder.partition) as file:
             file.write(json.dumps(holdings(dataset.y_train, federation.parts, dataset.classes).tolist()).encode())
     if state:
         federation.velocities.update(state.velocities)
-    model, first = (state.model, state.round + 1) if state else (federation.initial(), 1)
+    model, first = (state.model, state.round + 1) if state else (federation.initial(), config.method.first_round)
     seen = on_round or (lambda entry: None)
     for entry in ledger.entries:
         seen(entry)

@@ -48,17 +48,18 @@ class Simulated:
     def _test(self) -> Samples:
         return Samples.on(self._device, self._dataset.x_test, self._dataset.y_test)
 
-    def participants(self, round: int) -> list[int]:
-        """The clients that a round asks, drawn without replacement."""
+    def participants(self, round: int, cohort: float | None = None) -> list[int]:
+        """The clients that a round asks, drawn without replacement: as many as the run says, or `cohort`."""
         config = self._config
-        if config.participants == config.clients:
+        count = config.participants if cohort is None else int(min(cohort, config.clients))
+        if count == config.clients:
             return list(range(config.clients))
         rng = np.random.default_rng(np.random.SeedSequence([config.seed, round], spawn_key=(0,)))
-        return sorted(rng.choice(config.clients, config.participants, replace=False).tolist())
+        return sorted(rng.choice(config.clients, count, replace=False).tolist())
 
     def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
         """Every participant's answer."""
-        for client in self.participants(round):
+        for client in self.participants(round, method.cohort(round)):
             worker = Worker(
                 self._network,
                 self._train,

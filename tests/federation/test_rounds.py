@@ -83,7 +83,7 @@ def test_weights_are_over_the_participants():
 def test_a_client_outside_this_round_changes_nothing():
     alone = list(simulated(clients=4, epochs=1).ask(FedAvg(), 1, simulated(clients=4).initial()))
     again = simulated(clients=4, epochs=1)
-    again.participants = lambda round: [2]  # type: ignore[method-assign]
+    again.participants = lambda round, cohort: [2]  # type: ignore[method-assign]
     [third] = again.ask(FedAvg(), 1, again.initial())
     assert third.model.same_as(alone[2].model)
 
