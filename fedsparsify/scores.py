@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .errors import ModelError
-from .model import Mask, SparseModel
+from .model import Layout, Mask, SparseModel
 from .schedule import check_fraction
 
 Scores: TypeAlias = NDArray[np.float32]
@@ -22,6 +23,36 @@ def magnitude(model: SparseModel) -> Scores:
 def random_order(model: SparseModel, rng: np.random.Generator) -> Scores:
     """Scores in random order; under a mask that only shrinks, successive draws make one nested random order."""
     return rng.random(model.layout.trainable, np.float32)
+
+
+def snip(model: SparseModel, gradient: Scores) -> Scores:
+    """Connection sensitivity |g ⊙ w|: how much the loss hangs on each weight (Lee et al., 2019)."""
+    return np.abs(gradient) * magnitude(model)
+
+
+def grasp(model: SparseModel, hessian_gradient: Scores) -> Scores:
+    """w ⊙ H g: what removing a weight costs in gradient flow; −w ⊙ H g with the sign turned (Wang et al., 2020)."""
+    return hessian_gradient * model.trainable_weights
+
+
+def kernels(layout: Layout) -> Mask:
+    """The entries of tensors with more than one dimension; biases and norms' scales and shifts have one."""
+    return np.concatenate([np.full(spec.size, len(spec.shape) > 1) for spec in layout.tensors])
+
+
+def kernels_alone(scores: Scores, layout: Layout) -> Scores:
+    """The scores of kernels; everything else scores infinity, and so goes last."""
+    return np.where(kernels(layout), scores, np.float32(np.inf)).astype(np.float32)
+
+
+def keep_in_each(scores: ArrayLike, counts: Iterable[int], layout: Layout, among: Mask | None = None) -> Mask:
+    """Mask of the highest scores of each tensor, as many as `counts` gives it."""
+    flat: NDArray[Any] = np.asarray(scores)
+    mask = np.ones(layout.trainable, np.bool_) if among is None else among.copy()
+    for spec, count in zip(layout.tensors, counts, strict=True):
+        place = layout.slices[spec.name]
+        mask[place] = keep_count(flat[place], count, mask[place])
+    return mask
 
 
 def keep_top(scores: ArrayLike, sparsity: float, among: Mask | None = None) -> Mask:

@@ -9,8 +9,10 @@ from .fedavg import FedAvg, FedAvgMFL
 from .fedprox import FedProx
 from .fedsparsify_global import FedSparsifyGlobal
 from .fedsparsify_local import FedSparsifyLocal
+from .grasp import Grasp
 from .oneshot import OneShot, OneShotFT
 from .random import Random
+from .snip import Snip
 
 METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,
@@ -21,6 +23,8 @@ METHODS: dict[str, type[Method]] = {
     "random": Random,
     "oneshot": OneShot,
     "oneshot-ft": OneShotFT,
+    "snip": Snip,
+    "grasp": Grasp,
 }
 
 
@@ -42,6 +46,7 @@ __all__ = [
     "FedSparsifyLocal",
     "Fit",
     "Gradual",
+    "Grasp",
     "Method",
     "OneShot",
     "OneShotFT",
@@ -49,6 +54,7 @@ __all__ = [
     "Random",
     "Request",
     "Score",
+    "Snip",
     "Update",
     "method_class",
     "tally",
