@@ -51,6 +51,29 @@ class Tally:
         return 2 * self._votes >= self.count
 
 
+class HolderTally(Tally):
+    """A tally whose mean of an entry is over the models that hold it, not over all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: NDArray[np.float64] = np.zeros(0)
+
+    def add(self, model: SparseModel, weight: float) -> None:
+        """Take one more model in, counting it `weight` times where it holds something."""
+        super().add(model, weight)
+        if self.count == 1:
+            self._held = np.zeros(model.layout.trainable)
+        self._held += np.multiply(model.mask, weight, dtype=np.float64)
+
+    def mean(self, mask: Mask | None = None) -> SparseModel:
+        """Each entry's mean over its holders; statistics, which everyone holds, over all."""
+        mean = super().mean(mask)
+        here = mean.mask & (self._held > 0)
+        weights = mean.weights.copy()
+        weights[: here.size][here] = self._sum[: here.size][here] / self._held[here]
+        return SparseModel(mean.layout, weights, mean.mask)
+
+
 class MeanOf:
     """Running weighted mean of flat arrays, summed in float64."""
 

@@ -6,6 +6,7 @@ from ..errors import ConfigError
 from ..plugins import load_named
 from .base import Client, Fit, Gradual, Method, Purging, Request, Score, Update, tally, tally_scored
 from .fedavg import FedAvg, FedAvgMFL
+from .feddst import FedDST
 from .fedprox import FedProx
 from .fedsparsify_global import FedSparsifyGlobal
 from .fedsparsify_local import FedSparsifyLocal
@@ -25,6 +26,7 @@ METHODS: dict[str, type[Method]] = {
     "oneshot-ft": OneShotFT,
     "snip": Snip,
     "grasp": Grasp,
+    "feddst": FedDST,
 }
 
 
@@ -41,6 +43,7 @@ __all__ = [
     "Client",
     "FedAvg",
     "FedAvgMFL",
+    "FedDST",
     "FedProx",
     "FedSparsifyGlobal",
     "FedSparsifyLocal",

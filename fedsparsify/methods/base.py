@@ -116,9 +116,9 @@ class Method:
         return tally(updates).mean()
 
 
-def tally(updates: Iterable[Update]) -> Tally:
+def tally(updates: Iterable[Update], into: Tally | None = None) -> Tally:
     """Sum the updates up, each with the weight of its samples."""
-    sums = Tally()
+    sums = into or Tally()
     for update in updates:
         sums.add(update.model, update.samples)
     return sums
