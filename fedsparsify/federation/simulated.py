@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from ..clients.clock import step_times
 from ..clients.flat import FlatModule
 from ..clients.worker import Evaluation, Samples, Worker, evaluate
 from ..config import RunConfig
@@ -72,6 +73,10 @@ class Simulated:
             yield worker.run(method.client(round, model))
             if self._config.keep_optimizer:
                 self.velocities[client] = worker.velocity
+
+    def measure_times(self) -> str:
+        """How long a training step takes here, as the setting `times` of a method names it."""
+        return step_times(self._network, self._train.x[: self._config.batch_size])
 
     def evaluate(self, model: SparseModel) -> Evaluation:
         """Accuracy and loss on the data set's test samples."""

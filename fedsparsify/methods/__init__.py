@@ -12,6 +12,7 @@ from .fedsparsify_global import FedSparsifyGlobal
 from .fedsparsify_local import FedSparsifyLocal
 from .grasp import Grasp
 from .oneshot import OneShot, OneShotFT
+from .prunefl import PruneFL
 from .random import Random
 from .snip import Snip
 
@@ -26,6 +27,7 @@ METHODS: dict[str, type[Method]] = {
     "oneshot-ft": OneShotFT,
     "snip": Snip,
     "grasp": Grasp,
+    "prunefl": PruneFL,
     "feddst": FedDST,
 }
 
@@ -53,6 +55,7 @@ __all__ = [
     "Method",
     "OneShot",
     "OneShotFT",
+    "PruneFL",
     "Purging",
     "Random",
     "Request",

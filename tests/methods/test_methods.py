@@ -61,8 +61,8 @@ def test_target_sparsity_is_met_to_the_parameter_and_masks_only_shrink(name):
 
 
 def test_who_is_exact_and_who_regrows():
-    assert {name for name, kind in METHODS.items() if not kind.exact} == {"fedsparsify-local"}
-    assert {name for name, kind in METHODS.items() if kind.regrows} == {"feddst"}
+    assert {name for name, kind in METHODS.items() if not kind.exact} == {"fedsparsify-local", "prunefl"}
+    assert {name for name, kind in METHODS.items() if kind.regrows} == {"prunefl", "feddst"}
 
 
 @pytest.mark.parametrize("name", METHODS)
