@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -82,6 +84,11 @@ def test_stopped_after_any_round_and_resumed_is_the_same_run(name, tmp_path):
         resumed = run(config(name), cut, resume=True)
         assert (cut / "model.fsz").read_bytes() == (tmp_path / "whole" / "model.fsz").read_bytes()
         assert [entry.round for entry in resumed.history] == rounds
+
+
+def test_every_method_has_a_row_in_the_table():
+    page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text()
+    assert re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE) == list(METHODS)
 
 
 def play(method: Method, round: int, model, *trained):
