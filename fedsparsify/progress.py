@@ -69,7 +69,7 @@ def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[t
     best = max(history, key=lambda entry: entry.accuracy)
     total = load(model).layout.total
     sent = sum(entry.download_params + entry.upload_params for entry in history)
-    dense = sum((entry.clients + len(entry.refused)) * 2 * total for entry in history)
+    dense = sum((entry.clients + len(entry.refused)) * 2 * total for entry in history if entry.round)
     size = model.stat().st_size
     return [
         ("network", f"{config.network}, {total:,} parameters"),
