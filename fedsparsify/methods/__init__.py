@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..errors import ConfigError
 from ..plugins import load_named
+from .at_initialisation import AtInitialisation
 from .base import Client, Fit, Gradual, Method, Purging, Request, Score, Update, tally, tally_scored
 from .fedavg import FedAvg, FedAvgMFL
 from .feddst import FedDST
@@ -42,6 +43,7 @@ def method_class(name: str) -> type[Method]:
 
 __all__ = [
     "METHODS",
+    "AtInitialisation",
     "Client",
     "FedAvg",
     "FedAvgMFL",

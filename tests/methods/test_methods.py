@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -84,6 +85,30 @@ def test_stopped_after_any_round_and_resumed_is_the_same_run(name, tmp_path):
         resumed = run(config(name), cut, resume=True)
         assert (cut / "model.fsz").read_bytes() == (tmp_path / "whole" / "model.fsz").read_bytes()
         assert [entry.round for entry in resumed.history] == rounds
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "snip"},
+        {"name": "grasp", "probe": "all"},
+        {"name": "prunefl", "reconfigurations": 1, "readjust": 1},
+        {"name": "feddst", "readjust": 1, "end": 3},
+    ],
+    ids=lambda method: method["name"],
+)
+def test_rivals_never_mask_biases_norms_or_statistics(method):
+    """Through convolutions, batch norm and dropout; the statistics that a run ends with are those of its clients."""
+    few = {
+        f"{x}_{part}": getattr(load_dataset("digits"), f"{x}_{part}")[:96] for x in "xy" for part in ("train", "test")
+    }
+    plan = RunConfig(method=method, network="cnn", rounds=2, epochs=1, clients=2, momentum=0.9)
+    result = run(plan, dataset=replace(load_dataset("digits"), **few))
+    layout, mask = result.model.layout, result.model.mask
+    kept = {spec: mask[layout.slices[spec.name]] for spec in layout.tensors}
+    assert all(part.all() for spec, part in kept.items() if len(spec.shape) == 1)
+    assert any(not part.all() for spec, part in kept.items() if len(spec.shape) > 1)
+    assert all(np.isfinite(part).all() and part.any() for part in result.model.tensors().values())
 
 
 def test_every_method_has_a_row_in_the_table():
