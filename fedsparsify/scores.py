@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from . import arrays
 from .errors import ModelError
 from .model import Layout, Mask, SparseModel
 from .schedule import check_fraction
@@ -17,12 +18,12 @@ Scores: TypeAlias = NDArray[np.float32]
 
 def magnitude(model: SparseModel) -> Scores:
     """Score of each trainable weight: its absolute value."""
-    return np.abs(model.trainable_weights)
+    return abs(model.trainable_weights)
 
 
 def random_order(model: SparseModel, rng: np.random.Generator) -> Scores:
     """Scores in random order; under a mask that only shrinks, successive draws make one nested random order."""
-    return rng.random(model.layout.trainable, np.float32)
+    return cast(Scores, arrays.placed(rng.random(model.layout.trainable, np.float32), model.weights))
 
 
 def snip(model: SparseModel, gradient: Scores) -> Scores:
@@ -46,9 +47,9 @@ def kernels_alone(scores: Scores, layout: Layout) -> Scores:
 
 
 def keep_in_each(scores: ArrayLike, counts: Iterable[int], layout: Layout, among: Mask | None = None) -> Mask:
-    """Mask of the highest scores of each tensor, as many as `counts` gives it."""
-    flat: NDArray[Any] = np.asarray(scores)
-    mask = np.ones(layout.trainable, np.bool_) if among is None else among.copy()
+    """Mask of the highest scores of each tensor, as many as `counts` gives it, in the host's memory."""
+    flat: NDArray[Any] = arrays.to_numpy(scores)
+    mask = np.ones(layout.trainable, np.bool_) if among is None else arrays.to_numpy(among).copy()
     for spec, count in zip(layout.tensors, counts, strict=True):
         place = layout.slices[spec.name]
         mask[place] = keep_count(flat[place], count, mask[place])
@@ -61,27 +62,28 @@ def keep_top(scores: ArrayLike, sparsity: float, among: Mask | None = None) -> M
     Entries outside `among` stay pruned and count towards that number; if they are more already, nothing else goes.
     Among equal scores the lower index is kept, so that every client keeps the same set.
     """
-    flat: NDArray[Any] = np.asarray(scores)
+    flat: Any = scores if hasattr(scores, "dtype") else np.asarray(scores)
     check_fraction("sparsity", sparsity)
-    return keep_count(flat, flat.size - int(sparsity * flat.size), among)
+    return keep_count(flat, len(flat) - int(sparsity * len(flat)), among)
 
 
 def keep_count(scores: ArrayLike, count: int, among: Mask | None = None) -> Mask:
     """`keep_top` for those who know how many entries stay: the mask of the `count` highest scores."""
-    flat: NDArray[Any] = np.asarray(scores)
+    flat: Any = scores if hasattr(scores, "dtype") else np.asarray(scores)
     if flat.ndim != 1:
-        raise ModelError(f"scores must be flat. Received: shape {flat.shape}")
-    if np.isnan(flat).any():
-        raise ModelError(f"scores must be numbers. Received: {int(np.isnan(flat).sum()):,} NaN of {flat.size:,}")
-    mask = np.ones(flat.size, np.bool_) if among is None else among.copy()
-    candidates = np.flatnonzero(mask)
-    doomed = candidates.size - count
+        raise ModelError(f"scores must be flat. Received: shape {tuple(flat.shape)}")
+    size = len(flat)
+    if not_numbers := arrays.count(flat != flat):
+        raise ModelError(f"scores must be numbers. Received: {not_numbers:,} NaN of {size:,}")
+    mask = arrays.filled(flat, size, True, "bool") if among is None else arrays.copy(among)
+    candidates = arrays.positions(mask)
+    doomed = len(candidates) - count
     if doomed <= 0:
-        return mask
+        return cast(Mask, mask)
     alive = flat[candidates]
-    threshold = np.partition(alive, doomed - 1)[doomed - 1]
+    threshold = arrays.kth_smallest(alive, doomed)
     below = alive < threshold
-    ties = np.flatnonzero(alive == threshold)
+    ties = arrays.positions(alive == threshold)
     mask[candidates[below]] = False
-    mask[candidates[ties[ties.size - (doomed - int(below.sum())) :]]] = False
-    return mask
+    mask[candidates[ties[len(ties) - (doomed - arrays.count(below)) :]]] = False
+    return cast(Mask, mask)

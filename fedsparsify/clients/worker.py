@@ -15,6 +15,8 @@ from ..methods import Client, Fit, Request, Score, Update
 from ..model import Floats, SparseModel
 from .flat import FlatModule, flat_gradient, hessian_gradient
 
+PROBE = 2**31  # the part of a client's randomness that draws the batch of a `Score`; epochs have the numbers below
+
 
 @dataclass(frozen=True)
 class Samples:
@@ -50,13 +52,22 @@ class Worker:
         client: int,
         velocity: Floats | None = None,
     ) -> None:
-        seed = client_seed(training.seed, round, client)
         self._network, self._samples, self._mine, self._training = network, samples, mine, training
-        self._round, self._client = round, client
-        self._rng, self._key, self._steps = np.random.default_rng(seed), key_of(seed), 0
-        self._velocity = torch.zeros_like(network.gradient)
-        if velocity is not None:
-            self._velocity.copy_(torch.from_numpy(velocity))
+        self.client, self.round = client, round
+        self.key = key_of(client_seed(training.seed, round, client))
+        self.steps = self.epochs = 0  # taken so far in this round
+        self.velocity: torch.Tensor | None = None if velocity is None else torch.as_tensor(velocity).to(network.device)
+
+    @property
+    def samples(self) -> int:
+        """How many samples the client holds."""
+        return int(self._mine.size)
+
+    def next_order(self) -> Indices:
+        """The client's samples in the order of its next epoch."""
+        rng = np.random.default_rng(client_seed(self._training.seed, self.round, self.client, self.epochs))
+        self.epochs += 1
+        return self._mine[rng.permutation(self._mine.size)]
 
     def run(self, client: Client) -> Update:
         """Answer the client's requests until it returns its update."""
@@ -66,16 +77,11 @@ class Worker:
                 request = client.send(self.answer(request))
         except StopIteration as done:
             update: Update = done.value
-            return replace(update, client=self._client)
+            return replace(update, client=self.client)
 
     def answer(self, request: Request) -> Update:
         """Do what one request asks for."""
         return self.score(request) if isinstance(request, Score) else self.fit(request)
-
-    @property
-    def velocity(self) -> Floats:
-        """The momentum as training left it."""
-        return np.array(self._velocity.cpu().numpy(), copy=True)
 
     def fit(self, request: Fit, squares: torch.Tensor | None = None) -> Update:
         """Train under the model's mask: pruned entries stay exactly zero, in the weights and in the momentum.
@@ -85,15 +91,16 @@ class Worker:
         network, training = self._network, self._training
         network.load(request.model)
         network.module.train()
-        pruned = ~torch.from_numpy(request.model.mask).to(network.device)
-        self._velocity.masked_fill_(pruned, 0)
+        pruned = ~torch.as_tensor(request.model.mask).to(network.device)
+        velocity = torch.zeros_like(network.gradient) if self.velocity is None else self.velocity
+        velocity.masked_fill_(pruned, 0)
         weights = network.weights[: network.layout.trainable]
         anchor = weights.clone() if request.prox else weights
         with torch.random.fork_rng(devices=[]):  # for modules that draw from torch's own generator
-            torch.manual_seed(self._key)
+            torch.manual_seed(self.key)
             for _ in range(request.epochs or training.epochs):
                 total = torch.zeros((), device=network.device)
-                order = torch.from_numpy(self._mine[self._rng.permutation(self._mine.size)]).to(network.device)
+                order = torch.from_numpy(self.next_order()).to(network.device)
                 for batch in torch.split(order, training.batch_size):
                     total += self._backward(batch) * len(batch)
                     if squares is not None:
@@ -102,15 +109,13 @@ class Worker:
                     if request.prox:
                         gradient.add_(weights - anchor, alpha=request.prox)
                     if training.momentum:
-                        self._velocity.mul_(training.momentum).add_(gradient)
-                        gradient = (
-                            gradient.add(self._velocity, alpha=training.momentum)
-                            if training.nesterov
-                            else self._velocity
-                        )
+                        velocity.mul_(training.momentum).add_(gradient)
+                        gradient = gradient.add(velocity, alpha=training.momentum) if training.nesterov else velocity
                     weights.sub_(gradient, alpha=training.lr)
-        model = SparseModel(network.layout, network.values(), request.model.mask)
-        return Update(model, int(self._mine.size), float(total) / self._mine.size)
+        self.velocity = velocity
+        model = SparseModel(network.layout, network.values(), request.model.on_host().mask)
+        model = model.beside(request.model.weights)
+        return Update(model, self.samples, float(total) / self.samples)
 
     def score(self, request: Score) -> Update:
         """Compute what the request asks for.
@@ -125,18 +130,18 @@ class Worker:
         batch = self._probe(request.per_class)
         network.load(request.model)
         network.module.train()  # as in training: at initialisation, running statistics say nothing yet
-        network.key.fill_(self._key)
+        network.key.fill_(self.key)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self._key)
+            torch.manual_seed(self.key)
             logits = network.module(self._samples.x[batch]) / request.temperature
             loss = nn.functional.cross_entropy(logits, self._samples.y[batch])
             quantity = hessian_gradient if request.by == "hessian-gradient" else flat_gradient
             scores = quantity(loss, network.parameters).cpu().numpy()
-        return Update(request.model, int(self._mine.size), float(loss.detach()), scores=scores)
+        return Update(request.model, self.samples, float(loss.detach()), scores=scores)
 
     def _probe(self, per_class: int) -> torch.Tensor:
         """Up to `per_class` random samples of each class that the client holds."""
-        rng = np.random.default_rng(client_seed(self._training.seed, self._round, self._client).spawn(1)[0])
+        rng = np.random.default_rng(client_seed(self._training.seed, self.round, self.client, PROBE))
         mine = rng.permutation(self._mine)
         labels = self._samples.y[torch.from_numpy(mine).to(self._network.device)].cpu().numpy()
         picked = [mine[labels == name][:per_class] for name in np.unique(labels)]
@@ -145,8 +150,8 @@ class Worker:
     def _backward(self, batch: torch.Tensor) -> torch.Tensor:
         """Fill the flat gradient with that of one batch, and return its mean loss."""
         network = self._network
-        network.key.fill_(step_key(self._key, self._steps))
-        self._steps += 1
+        network.key.fill_(step_key(self.key, self.steps))
+        self.steps += 1
         x = self._samples.x[batch]
         if self._training.augment == "pad-crop-flip":
             x = pad_crop_flip(x, network.key)

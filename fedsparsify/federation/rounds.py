@@ -61,7 +61,8 @@ class Gate:
         if update.model.layout != self._expected.layout:
             return "its model has another layout"
         if not update.model.finite:
-            count = int(np.count_nonzero(~np.isfinite(update.model.weights)))
+            weights = update.model.on_host().weights
+            count = int(np.count_nonzero(~np.isfinite(weights)))
             return f"{count:,} of its weights are NaN or infinite"
         if update.scores is not None and update.scores.shape != self._expected.mask.shape:
             return f"it sent scores of shape {update.scores.shape} for {self._expected.mask.size:,} entries"

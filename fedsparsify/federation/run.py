@@ -102,7 +102,9 @@ def run(
             file.write(json.dumps(holdings(dataset.y_train, federation.parts, dataset.classes).tolist()).encode())
     if state:
         federation.velocities.update(state.velocities)
-    model, first = (state.model, state.round + 1) if state else (federation.initial(), config.method.first_round)
+    model, first = (
+        (federation.place(state.model), state.round + 1) if state else (federation.initial(), config.method.first_round)
+    )
     seen = on_round or (lambda entry: None)
     for entry in ledger.entries:
         seen(entry)
@@ -111,11 +113,11 @@ def run(
         with uninterrupted():
             ledger.append(entry)
             if folder and (entry.round % config.checkpoint_every == 0 or entry.round == config.rounds):
-                Checkpoint(entry.round, model, federation.velocities).save(folder.checkpoint)
+                Checkpoint(entry.round, model.on_host(), federation.velocities).save(folder.checkpoint)
         seen(entry)
     if folder:
-        save(folder.model, model, facts(config, dataset, ledger.entries[-1]))
-    return Result(model, ledger.entries)
+        save(folder.model, model.on_host(), facts(config, dataset, ledger.entries[-1]))
+    return Result(model.on_host(), ledger.entries)
 
 
 def settled(config: RunConfig, federation: Simulated, folder: RunFolder | None) -> RunConfig:

@@ -52,7 +52,7 @@ class AtInitialisation(Method):
             return (yield Fit(model))
         answer = yield self.question(model)
         assert answer.scores is not None
-        return answer.only_scores(self.score(model, answer.scores))
+        return answer.only_scores(self.score(model.on_host(), answer.scores))
 
     def merge(self, round: int, model: SparseModel, updates: Iterable[Update], rng: np.random.Generator) -> SparseModel:
         """Make the mask in round 0; weighted mean afterwards."""

@@ -52,7 +52,7 @@ class Update:
     samples: int
     loss: float = float("nan")
     client: int = -1  # filled in by whoever carried the question
-    scores: Floats | None = None  # (trainable,)
+    scores: Floats | None = None  # (trainable,), in the host's memory
 
     def under(self, mask: Mask) -> Update:
         """The same update with its model pruned to `mask`."""
@@ -60,7 +60,7 @@ class Update:
 
     def only_scores(self, scores: Scores) -> Update:
         """An answer that brings scores and no weights: its model keeps nothing but the statistics."""
-        return replace(self, model=self.model.under(np.zeros_like(self.model.mask)), scores=scores)
+        return replace(self, model=self.model.under(np.zeros(scores.size, np.bool_)), scores=scores)
 
     @property
     def params(self) -> int:

@@ -74,7 +74,7 @@ class FedDST(Method):
         dropped = update.model.under(keep_in_each(magnitude(update.model), fewer, layout, among=model.mask))
         answer = yield Score(dropped, by="gradient", per_class=self.per_class)
         assert answer.scores is not None
-        grown = keep_in_each(np.where(dropped.mask, np.inf, np.abs(answer.scores)), counts, layout)
+        grown = keep_in_each(np.where(dropped.on_host().mask, np.inf, np.abs(answer.scores)), counts, layout)
         settled = yield Fit(SparseModel.masked(layout, dropped.weights, grown), epochs=self.settle)
         return replace(settled, loss=update.loss)
 

@@ -90,7 +90,8 @@ class PruneFL(Method):
     def readjusted(self, round: int, model: SparseModel, squares: Scores) -> SparseModel:
         """The model under its new mask; what returns starts at zero."""
         share = self.share * 0.5 ** (round / self.half_life)
-        return SparseModel.masked(model.layout, model.weights, worth_its_time(model, squares, self.times, share))
+        keep = worth_its_time(model.on_host(), squares, self.times, share)
+        return SparseModel.masked(model.layout, model.weights, keep)
 
 
 def worth_its_time(model: SparseModel, squares: Scores, times: str, share: float) -> Mask:
