@@ -9,7 +9,7 @@ import numpy as np
 
 from . import arrays
 from .errors import ModelError
-from .model import Mask, SparseModel
+from .model import Floats, Mask, SparseModel
 
 
 class Tally:
@@ -50,6 +50,49 @@ class Tally:
     def majority(self) -> Mask:
         """Eq. 3: the entries that at least half of the models kept; a tie keeps."""
         return cast(Mask, 2 * self._votes >= self.count)
+
+
+class HolderTally(Tally):
+    """A tally whose mean of an entry is over the models that hold it, not over all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: Any = None
+
+    def add(self, model: SparseModel, weight: float) -> None:
+        """Take one more model in, counting it `weight` times where it holds something."""
+        super().add(model, weight)
+        if self.count == 1:
+            self._held = arrays.filled(model.weights, model.layout.trainable, 0.0, "float64")
+        self._held += arrays.float64(model.mask) * weight
+
+    def mean(self, mask: Mask | None = None) -> SparseModel:
+        """Each entry's mean over its holders; statistics, which everyone holds, over all."""
+        mean = super().mean(mask)
+        here, trainable = mean.mask & (self._held > 0), mean.layout.trainable
+        weights = arrays.copy(mean.weights)
+        weights[:trainable][here] = arrays.float32(self._sum[:trainable][here] / self._held[here])
+        return SparseModel(mean.layout, weights, mean.mask)
+
+
+class MeanOf:
+    """Running weighted mean of flat arrays, summed in float64."""
+
+    def __init__(self) -> None:
+        self._weight = 0.0
+        self._sum: Any = 0.0
+
+    def add(self, array: Floats, weight: float) -> None:
+        """Take one more array in, counting it `weight` times."""
+        self._weight += weight
+        self._sum = self._sum + np.multiply(array, weight, dtype=np.float64)
+
+    @property
+    def value(self) -> Floats:
+        """The mean of what was taken in."""
+        if not self._weight:
+            raise ModelError("there are no scores to average")
+        return cast(Floats, arrays.float32(self._sum / self._weight))
 
 
 def weighted(models: Iterable[SparseModel], weights: Iterable[float]) -> SparseModel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,18 @@ from .errors import ConfigError, nearest
 from .methods import METHODS
 from .options import Setting, settings
 
-METHOD_SETTINGS: dict[str, Setting] = {
-    name: setting for kind in METHODS.values() for name, setting in settings(kind).items()
-}
+
+def _method_settings() -> dict[str, Setting]:
+    """The settings of all methods by name; the first method to have one names its help."""
+    known: dict[str, Setting] = {}
+    for kind in METHODS.values():
+        for name, setting in settings(kind).items():
+            same = known.setdefault(name, setting).default == setting.default
+            known[name] = known[name] if same else replace(known[name], default="the method's")
+    return known
+
+
+METHOD_SETTINGS = _method_settings()
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

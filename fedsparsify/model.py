@@ -104,12 +104,12 @@ class SparseModel:
 
     def under(self, mask: Mask) -> SparseModel:
         """The same weights under a smaller mask: what was pruned stays pruned."""
-        return SparseModel.masked(self.layout, self.weights, self.mask & mask)
+        return SparseModel.masked(self.layout, self.weights, self.mask & arrays.placed(mask, self.mask))
 
     @classmethod
     def masked(cls, layout: Layout, weights: Floats, mask: Mask) -> SparseModel:
         """The model that remains when every entry outside `mask` is set to zero."""
-        weights = arrays.copy(weights)
+        weights, mask = arrays.copy(weights), arrays.placed(mask, weights)
         weights[: layout.trainable][~mask] = 0
         return cls(layout, weights, mask)
 

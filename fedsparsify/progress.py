@@ -11,6 +11,7 @@ from rich.table import Table
 
 from .config import RunConfig
 from .federation.ledger import Entry
+from .wire.artefact import load
 
 
 class Progress:
@@ -66,9 +67,9 @@ def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[t
     """The same as pairs of text."""
     last = history[-1]
     best = max(history, key=lambda entry: entry.accuracy)
-    total = history[0].download_params // (history[0].clients + len(history[0].refused))
+    total = load(model).layout.total
     sent = sum(entry.download_params + entry.upload_params for entry in history)
-    dense = sum((entry.clients + len(entry.refused)) * 2 * total for entry in history)
+    dense = sum((entry.clients + len(entry.refused)) * 2 * total for entry in history if entry.round)
     size = model.stat().st_size
     taken = sum((entry.download_bytes or 0) + (entry.upload_bytes or 0) for entry in history)
     return [

@@ -27,6 +27,15 @@ def small_model(weights, mask=None, statistics=()) -> SparseModel:
     return SparseModel(layout, flat, keep)
 
 
+def kernel_model(*tensors, masks=None) -> SparseModel:
+    """A model of several shaped tensors, for literal tests; what has two dimensions is a kernel."""
+    arrays = [np.asarray(tensor, np.float32) for tensor in tensors]
+    layout = Layout(tuple(TensorSpec(f"t{number}", array.shape) for number, array in enumerate(arrays)))
+    keep = [np.ones(a.shape) for a in arrays] if masks is None else masks
+    flat, mask = (np.concatenate([np.ravel(part) for part in parts]) for parts in (arrays, keep))
+    return SparseModel(layout, flat, mask.astype(np.bool_))
+
+
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
     """Stand in an empty folder."""

@@ -64,7 +64,7 @@ ALLOWED = {
     "tracing_ops": {"errors", "keyed"},
     "tracing": {"graph", "keyed", "networks", "tracing_ops"},
     "federation": CORE | {"methods", "data", "config", "networks", "clients", "wire", "tracing"},
-    "progress": {"config", "federation"},
+    "progress": {"config", "federation", "wire"},
     "report": {"config", "federation", "progress", "wire"},
     "export": {"errors", "graph", "model", "wire"},
     "cli_files": {"export", "wire"},

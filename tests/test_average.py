@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedsparsify import majority, weighted
-from fedsparsify.average import Tally
+from fedsparsify.average import HolderTally, MeanOf, Tally
 from fedsparsify.errors import ModelError
 
 
@@ -40,6 +40,25 @@ def test_mean_under_the_majority():
     mean = tally.mean(tally.majority())
     assert mean.weights.tolist() == [4, 0, 0]
     assert mean.mask.tolist() == [True, False, False]
+
+
+def test_mean_over_holders():
+    tally = HolderTally()
+    tally.add(small_model([2, 0, 0], [1, 0, 0], statistics=[4]), 1)
+    tally.add(small_model([6, 3, 0], [1, 1, 0], statistics=[8]), 3)
+    mean = tally.mean()
+    assert mean.weights.tolist() == [5, 3, 0, 7]
+    assert mean.mask.tolist() == [True, True, False]
+    assert tally.mean(np.array([True, False, True])).weights.tolist() == [5, 0, 0, 7]
+
+
+def test_mean_of_arrays():
+    mean = MeanOf()
+    mean.add(np.float32([1, 2]), 1)
+    mean.add(np.float32([5, 6]), 3)
+    assert mean.value.tolist() == [4, 5]
+    with pytest.raises(ModelError, match="no scores"):
+        _ = MeanOf().value
 
 
 def test_a_stream_is_enough():

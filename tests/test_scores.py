@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 from fedsparsify import keep_top
 from fedsparsify.errors import ConfigError, ModelError
-from fedsparsify.scores import magnitude, random_order
+from fedsparsify.scores import keep_count, magnitude, random_order
 
 scores = hnp.arrays(np.float32, st.integers(1, 60), elements=st.integers(-4, 4).map(float))
 
@@ -28,6 +28,12 @@ def test_entries_already_pruned_count_and_never_return():
     assert keep_top([1, 9, 3, 2], 0.5, among).tolist() == [False, False, True, True]
     assert keep_top([1, 9, 3, 2], 0.25, among).tolist() == among.tolist()
     assert keep_top([1, 9, 3, 2], 0.0, among).tolist() == among.tolist()
+
+
+def test_a_count_in_place_of_a_fraction():
+    assert keep_count([1, 9, 3, 2], 2).tolist() == [False, True, True, False]
+    assert keep_count([1, 9, 3, 2], 0).tolist() == [False] * 4
+    assert keep_count([1, 9, 3, 2], 3, np.array([True, False, True, False])).tolist() == [True, False, True, False]
 
 
 def test_infinite_scores_are_kept_to_the_last():

@@ -27,8 +27,8 @@ class FlatModule:
         _, statistics = state_of(module)
         views = self.layout.views(self.weights)
         parameters = dict(module.named_parameters())
-        for spec in self.layout.tensors:
-            parameter = parameters[spec.name]
+        self.parameters = [parameters[spec.name] for spec in self.layout.tensors]
+        for spec, parameter in zip(self.layout.tensors, self.parameters, strict=True):
             parameter.data = views[spec.name]
             parameter.grad = self.gradient[self.layout.slices[spec.name]].view(spec.shape)
         for name in statistics:
@@ -51,3 +51,15 @@ class FlatModule:
     def values(self) -> Floats:
         """A copy of the present values."""
         return np.array(self.weights.cpu().numpy(), copy=True)
+
+
+def flat_gradient(loss: torch.Tensor, parameters: list[nn.Parameter], again: bool = False) -> torch.Tensor:
+    """Flat gradient of a loss, which can be differentiated `again`; zero for what the loss does not depend on."""
+    parts = torch.autograd.grad(loss, parameters, create_graph=again, materialize_grads=True)
+    return torch.cat([part.reshape(-1) for part in parts])
+
+
+def hessian_gradient(loss: torch.Tensor, parameters: list[nn.Parameter]) -> torch.Tensor:
+    """H g: the gradient of gᵀ·g with one of the two g held constant."""
+    first = flat_gradient(loss, parameters, again=True)
+    return flat_gradient(first @ first.detach(), parameters)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,9 +11,11 @@ from torch import nn
 from ..config import Training
 from ..data.partition import Indices
 from ..keyed import client_seed, key_of, pad_crop_flip, step_key
-from ..methods import Client, Fit, Update
+from ..methods import Client, Fit, Request, Score, Update
 from ..model import Floats, SparseModel
-from .flat import FlatModule
+from .flat import FlatModule, flat_gradient, hessian_gradient
+
+PROBE = 2**31  # the part of a client's randomness that draws the batch of a `Score`; epochs have the numbers below
 
 
 @dataclass(frozen=True)
@@ -72,13 +74,20 @@ class Worker:
         request = next(client)
         try:
             while True:
-                request = client.send(self.fit(request))
+                request = client.send(self.answer(request))
         except StopIteration as done:
             update: Update = done.value
-            return Update(update.model, update.samples, update.loss, self.client)
+            return replace(update, client=self.client)
 
-    def fit(self, request: Fit) -> Update:
-        """Train under the model's mask: pruned entries stay exactly zero, in the weights and in the momentum."""
+    def answer(self, request: Request) -> Update:
+        """Do what one request asks for."""
+        return self.score(request) if isinstance(request, Score) else self.fit(request)
+
+    def fit(self, request: Fit, squares: torch.Tensor | None = None) -> Update:
+        """Train under the model's mask: pruned entries stay exactly zero, in the weights and in the momentum.
+
+        The squared gradient of every step, pruned entries included, is added to `squares` where it is given.
+        """
         network, training = self._network, self._training
         network.load(request.model)
         network.module.train()
@@ -94,6 +103,8 @@ class Worker:
                 order = torch.from_numpy(self.next_order()).to(network.device)
                 for batch in torch.split(order, training.batch_size):
                     total += self._backward(batch) * len(batch)
+                    if squares is not None:
+                        squares.addcmul_(network.gradient, network.gradient)
                     gradient = network.gradient.masked_fill_(pruned, 0)
                     if request.prox:
                         gradient.add_(weights - anchor, alpha=request.prox)
@@ -102,8 +113,39 @@ class Worker:
                         gradient = gradient.add(velocity, alpha=training.momentum) if training.nesterov else velocity
                     weights.sub_(gradient, alpha=training.lr)
         self.velocity = velocity
-        model = SparseModel(network.layout, network.values(), request.model.mask)
+        model = SparseModel(network.layout, network.values(), request.model.on_host().mask)
+        model = model.beside(request.model.weights)
         return Update(model, self.samples, float(total) / self.samples)
+
+    def score(self, request: Score) -> Update:
+        """Compute what the request asks for.
+
+        What a batch is enough for depends on (seed, round, client) and the model alone, not on requests before it.
+        """
+        network = self._network
+        if request.by == "squares":
+            squares = torch.zeros_like(network.gradient)
+            update = self.fit(Fit(request.model, request.epochs), squares)
+            return replace(update, scores=squares.cpu().numpy())
+        batch = self._probe(request.per_class)
+        network.load(request.model)
+        network.module.train()  # as in training: at initialisation, running statistics say nothing yet
+        network.key.fill_(self.key)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.key)
+            logits = network.module(self._samples.x[batch]) / request.temperature
+            loss = nn.functional.cross_entropy(logits, self._samples.y[batch])
+            quantity = hessian_gradient if request.by == "hessian-gradient" else flat_gradient
+            scores = quantity(loss, network.parameters).cpu().numpy()
+        return Update(request.model, self.samples, float(loss.detach()), scores=scores)
+
+    def _probe(self, per_class: int) -> torch.Tensor:
+        """Up to `per_class` random samples of each class that the client holds."""
+        rng = np.random.default_rng(client_seed(self._training.seed, self.round, self.client, PROBE))
+        mine = rng.permutation(self._mine)
+        labels = self._samples.y[torch.from_numpy(mine).to(self._network.device)].cpu().numpy()
+        picked = [mine[labels == name][:per_class] for name in np.unique(labels)]
+        return torch.from_numpy(np.concatenate(picked)).to(self._network.device)
 
     def _backward(self, batch: torch.Tensor) -> torch.Tensor:
         """Fill the flat gradient with that of one batch, and return its mean loss."""

@@ -25,7 +25,7 @@ class Entry:
     clients: int  # whose updates were merged
     download_params: int  # values sent to the clients that were asked
     upload_params: int  # values the clients sent
-    paper_params: int  # the same round in the paper's convention: it charges uploads at the size after the purge
+    paper_params: int  # the same in the paper's convention: uploads at the size after the purge, round 0 for nothing
     download_bytes: int | None = None  # what those values took as bytes, masks and headers included; None: not sent
     upload_bytes: int | None = None
     train_loss: float
@@ -56,13 +56,13 @@ class Ledger:
         except OSError as error:
             raise RunError(f"{self.path} cannot be written: {error.strerror or error}.") from error
 
-    def rewind(self, round: int) -> None:
-        """Forget everything after `round`, and a line that was cut off while it was written."""
+    def rewind(self, round: int | None) -> None:
+        """Forget everything after `round` (None: everything), and a line that was cut off while it was written."""
         if self.path is None:
             return
         entries = read_history(self.path) if self.path.exists() else []
-        self.entries = [entry for entry in entries if entry.round <= round]
-        if round and (not self.entries or self.entries[-1].round != round):
+        self.entries = [entry for entry in entries if round is not None and entry.round <= round]
+        if round is not None and (not self.entries or self.entries[-1].round != round):
             last = self.entries[-1].round if self.entries else 0
             raise RunError(f"{self.path} ends at round {last}, but the checkpoint is of round {round}.")
         lines = "".join(json.dumps(asdict(entry)) + "\n" for entry in self.entries)

@@ -50,7 +50,7 @@ class Gate:
 
     def __iter__(self) -> Iterator[Update]:
         for update in self._updates:
-            self.upload_params += update.model.nonzero
+            self.upload_params += update.params
             if update.upload_bytes is not None and update.download_bytes is not None:
                 self.download_bytes = (self.download_bytes or 0) + update.download_bytes
                 self.upload_bytes = (self.upload_bytes or 0) + update.upload_bytes
@@ -69,6 +69,10 @@ class Gate:
             weights = update.model.on_host().weights
             count = int(np.count_nonzero(~np.isfinite(weights)))
             return f"{count:,} of its weights are NaN or infinite"
+        if update.scores is not None and update.scores.shape != self._expected.mask.shape:
+            return f"it sent scores of shape {update.scores.shape} for {self._expected.mask.size:,} entries"
+        if update.scores is not None and not np.isfinite(update.scores).all():
+            return f"{int(np.count_nonzero(~np.isfinite(update.scores))):,} of its scores are NaN or infinite"
         return "" if update.samples > 0 else "it has no samples"
 
     @property
@@ -87,11 +91,15 @@ def play(
     min_clients: int = 1,
 ) -> Iterator[tuple[SparseModel, Entry]]:
     """Play the rounds `first … last` from `model`, yielding the model and the ledger's entry after each."""
+    if first == method.first_round:
+        model = method.begin(model)
     for t in range(first, last + 1):
         began = time.perf_counter()
         rng = np.random.default_rng(np.random.SeedSequence([seed, t], spawn_key=(1,)))
         gate = Gate(federation.ask(method, t, model), model)
-        merged = method.merge(t, model, usable(gate, min_clients, t), rng)
+        cohort = method.cohort(t)
+        least = min_clients if cohort is None else int(min(min_clients, cohort))
+        merged = method.merge(t, model, usable(gate, least, t), rng)
         evaluation = federation.evaluate(merged)
         asked = gate.passed + len(gate.refused)
         yield (
@@ -108,7 +116,7 @@ def play(
                 upload_params=gate.upload_params,
                 download_bytes=gate.download_bytes,
                 upload_bytes=gate.upload_bytes,
-                paper_params=asked * (model.nonzero + merged.nonzero),
+                paper_params=asked * (model.nonzero + merged.nonzero) if t else 0,
                 train_loss=gate.train_loss,
                 seconds=time.perf_counter() - began,
                 refused=gate.refused,

@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -97,17 +97,20 @@ def run(
     dataset = dataset or load_dataset(config.data)
     federation = Simulated(config, dataset)
     folder = RunFolder(Path(out)) if out is not None else None
+    config = settled(config, federation, folder)
     ledger = Ledger(folder.history if folder else None)
     state = folder.open(config, resume) if folder else None
     if folder:
-        ledger.rewind(state.round if state else 0)
+        ledger.rewind(state.round if state else None)
         with atomic(folder.partition) as file:
             file.write(json.dumps(holdings(dataset.y_train, federation.parts, dataset.classes).tolist()).encode())
     if state:
         federation.velocities.update(state.velocities)
     memory = state.memory if state else Memory()
     carrier = Wired(federation, config.wire_precision, memory) if config.wire else federation
-    model, first = (federation.place(state.model), state.round + 1) if state else (federation.initial(), 1)
+    model, first = (
+        (federation.place(state.model), state.round + 1) if state else (federation.initial(), config.method.first_round)
+    )
     seen = on_round or (lambda entry: None)
     for entry in ledger.entries:
         seen(entry)
@@ -121,6 +124,18 @@ def run(
     if folder:
         save(folder.model, model.on_host(), facts(config, dataset, ledger.entries[-1]))
     return Result(model.on_host(), ledger.entries)
+
+
+def settled(config: RunConfig, federation: Simulated, folder: RunFolder | None) -> RunConfig:
+    """The config with figures in place of what depends on the machine: those of the run that goes on, or new ones."""
+
+    def times() -> str:
+        if folder and folder.config.exists():
+            return str(getattr(load_config(folder.config).method, "times", "uniform"))
+        return federation.measure_times()
+
+    method = config.method.settled(times)
+    return config if method is config.method else replace(config, method=method)
 
 
 def facts(config: RunConfig, dataset: Dataset, last: Entry) -> dict[str, object]:

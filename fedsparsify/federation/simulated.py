@@ -10,13 +10,14 @@ import numpy as np
 import torch
 
 from ..clients.batched import Cohort
+from ..clients.clock import step_times
 from ..clients.flat import FlatModule
 from ..clients.worker import Evaluation, Samples, Worker, evaluate
 from ..config import RunConfig
 from ..data import Dataset, partition
 from ..data.partition import Indices
 from ..errors import ConfigError
-from ..methods import Method, Update
+from ..methods import Fit, Method, Update
 from ..model import Floats, SparseModel
 from ..networks import build, model_of
 
@@ -54,24 +55,28 @@ class Simulated:
     def _test(self) -> Samples:
         return Samples.on(self._device, self._dataset.x_test, self._dataset.y_test)
 
-    def participants(self, round: int) -> list[int]:
-        """The clients that a round asks, drawn without replacement."""
+    def participants(self, round: int, cohort: float | None = None) -> list[int]:
+        """The clients that a round asks, drawn without replacement: as many as the run says, or `cohort`."""
         config = self._config
-        if config.participants == config.clients:
+        count = config.participants if cohort is None else int(min(cohort, config.clients))
+        if count == config.clients:
             return list(range(config.clients))
         rng = np.random.default_rng(np.random.SeedSequence([config.seed, round], spawn_key=(0,)))
-        return sorted(rng.choice(config.clients, config.participants, replace=False).tolist())
+        return sorted(rng.choice(config.clients, count, replace=False).tolist())
 
     def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
         """Every participant's answer; the cohort advances in lock-step, and all pending `Fit`s are one computation."""
-        workers = [self._worker(round, client) for client in self.participants(round)]
+        workers = [self._worker(round, client) for client in self.participants(round, method.cohort(round))]
         clients = [method.client(round, model) for _ in workers]
         pending = {i: next(client) for i, client in enumerate(clients)}
         done: dict[int, Update] = {}
         while pending:
-            answers = self._cohort.fit([workers[i] for i in pending], list(pending.values()))
-            waiting, pending = list(pending), {}
-            for i, answer in zip(waiting, answers, strict=True):
+            fits = {i: request for i, request in pending.items() if isinstance(request, Fit)}
+            trained = self._cohort.fit([workers[i] for i in fits], list(fits.values())) if fits else []
+            answers = dict(zip(fits, trained, strict=True))
+            answers |= {i: workers[i].answer(request) for i, request in pending.items() if i not in fits}
+            pending = {}
+            for i, answer in sorted(answers.items()):
                 try:
                     pending[i] = clients[i].send(answer)
                 except StopIteration as end:
@@ -95,6 +100,10 @@ class Simulated:
     @cached_property
     def _cohort(self) -> Cohort:
         return Cohort(self._build(), self._train, self._config, self._device)
+
+    def measure_times(self) -> str:
+        """How long a training step takes here, as the setting `times` of a method names it."""
+        return step_times(self._network, self._train.x[: self._config.batch_size])
 
     def evaluate(self, model: SparseModel) -> Evaluation:
         """Accuracy and loss on the data set's test samples."""

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from ..errors import ConfigError
 from ..plugins import load_named
-from .base import Client, Fit, Gradual, Method, Purging, Request, Update, tally
+from .at_initialisation import AtInitialisation
+from .base import Client, Fit, Gradual, Method, Purging, Request, Score, Update, tally, tally_scored
 from .fedavg import FedAvg, FedAvgMFL
+from .feddst import FedDST
 from .fedprox import FedProx
 from .fedsparsify_global import FedSparsifyGlobal
 from .fedsparsify_local import FedSparsifyLocal
+from .grasp import Grasp
 from .oneshot import OneShot, OneShotFT
+from .prunefl import PruneFL
 from .random import Random
+from .snip import Snip
 
 METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,
@@ -21,6 +26,10 @@ METHODS: dict[str, type[Method]] = {
     "random": Random,
     "oneshot": OneShot,
     "oneshot-ft": OneShotFT,
+    "snip": Snip,
+    "grasp": Grasp,
+    "prunefl": PruneFL,
+    "feddst": FedDST,
 }
 
 
@@ -34,21 +43,28 @@ def method_class(name: str) -> type[Method]:
 
 __all__ = [
     "METHODS",
+    "AtInitialisation",
     "Client",
     "FedAvg",
     "FedAvgMFL",
+    "FedDST",
     "FedProx",
     "FedSparsifyGlobal",
     "FedSparsifyLocal",
     "Fit",
     "Gradual",
+    "Grasp",
     "Method",
     "OneShot",
     "OneShotFT",
+    "PruneFL",
     "Purging",
     "Random",
     "Request",
+    "Score",
+    "Snip",
     "Update",
     "method_class",
     "tally",
+    "tally_scored",
 ]

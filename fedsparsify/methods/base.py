@@ -1,19 +1,19 @@
 """What a method is: both halves of a federated algorithm, without state, I/O or a training loop.
 
-`client` is a generator. It yields requests (`Fit`) and is sent the answers, so the same code serves one worker, a
-whole cohort advanced in lock-step, and a client at the other end of a network.
+`client` is a generator. It yields requests (`Fit`, `Score`) and is sent the answers, so the same code serves one
+worker, a whole cohort advanced in lock-step, and a client at the other end of a network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from ..average import Tally
-from ..model import Mask, SparseModel
+from ..average import MeanOf, Tally
+from ..model import Floats, Mask, SparseModel
 from ..options import option
 from ..schedule import ConstantSchedule, GradualSchedule, Schedule
 from ..scores import Scores, keep_top, magnitude
@@ -29,12 +29,29 @@ class Fit:
 
 
 @dataclass(frozen=True)
+class Score:
+    """Request: a raw quantity for every trainable entry, pruned ones included; the answer is an `Update` with `scores`.
+
+    `gradient` is g of the mean loss on a batch with up to `per_class` samples of each class that the client holds;
+    `hessian-gradient` is H g on such a batch. Both leave the model as it is. `squares` trains exactly as `Fit` does
+    and adds up g² over its steps; the answer's model is the trained one.
+    """
+
+    model: SparseModel
+    by: Literal["gradient", "hessian-gradient", "squares"]
+    per_class: int = 10
+    temperature: float = 1.0  # the batch's logits are divided by it
+    epochs: int | None = None  # of `squares`; None: as many as the run says
+
+
+@dataclass(frozen=True)
 class Update:
-    """What a client answers with: a model and the number of samples it stands for."""
+    """What a client answers with: a model and the number of samples it stands for; scores where they were asked for."""
 
     model: SparseModel
     samples: int
     loss: float = float("nan")
+    scores: Floats | None = None  # (trainable,), in the host's memory
     # Filled in by whoever carried the question:
     client: int = -1
     download_bytes: int | None = None
@@ -44,8 +61,17 @@ class Update:
         """The same update with its model pruned to `mask`."""
         return replace(self, model=self.model.under(mask))
 
+    def only_scores(self, scores: Scores) -> Update:
+        """An answer that brings scores and no weights: its model keeps nothing but the statistics."""
+        return replace(self, model=self.model.under(np.zeros(scores.size, np.bool_)), scores=scores)
 
-Request: TypeAlias = Fit
+    @property
+    def params(self) -> int:
+        """Values that travel with it."""
+        return self.model.nonzero + (0 if self.scores is None else self.scores.size)
+
+
+Request: TypeAlias = Fit | Score
 Client: TypeAlias = Generator[Request, Update, Update]
 
 
@@ -55,6 +81,10 @@ class Method:
 
     A subclass is a frozen dataclass; its `option` fields are its config keys and flags. `rounds` is the run's.
     """
+
+    first_round: ClassVar[int] = 1  # 0: a round before the first, in which the mask is found
+    exact: ClassVar[bool] = True  # the schedule's sparsity is met to the parameter
+    regrows: ClassVar[bool] = False  # pruned entries may return
 
     rounds: int = 1
 
@@ -68,6 +98,18 @@ class Method:
         """Local momentum where the user names none; `usual` is what the paper uses for the data set."""
         return usual
 
+    def settled(self, measure_times: Callable[[], str]) -> Method:
+        """The method with figures in place of what depends on the machine, so that the run can be repeated."""
+        return self
+
+    def begin(self, model: SparseModel) -> SparseModel:
+        """The model that the first round starts from, given the initialised one."""
+        return model
+
+    def cohort(self, round: int) -> float | None:
+        """How many clients a round asks; None: as many as the run says, infinity: all."""
+        return None
+
     def client(self, round: int, model: SparseModel) -> Client:
         """The client's half of one round."""
         return (yield Fit(model))
@@ -77,12 +119,22 @@ class Method:
         return tally(updates).mean()
 
 
-def tally(updates: Iterable[Update]) -> Tally:
+def tally(updates: Iterable[Update], into: Tally | None = None) -> Tally:
     """Sum the updates up, each with the weight of its samples."""
-    sums = Tally()
+    sums = into or Tally()
     for update in updates:
         sums.add(update.model, update.samples)
     return sums
+
+
+def tally_scored(updates: Iterable[Update]) -> tuple[Tally, Scores]:
+    """Sum the updates up, and the weighted mean of their scores."""
+    sums, scores = Tally(), MeanOf()
+    for update in updates:
+        sums.add(update.model, update.samples)
+        if update.scores is not None:
+            scores.add(update.scores, update.samples)
+    return sums, scores.value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from .base import Client, Fit, Gradual, Update, tally
 @dataclass(frozen=True, kw_only=True)
 class FedSparsifyLocal(Gradual):
     """Clients fit and prune by magnitude; the server averages under the majority of their masks."""
+
+    exact: ClassVar[bool] = False
 
     aggregate: Literal["majority", "average"] = option(
         "majority", "keep what most clients kept, or (the appendix's ablation) what any client kept"

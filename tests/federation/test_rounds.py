@@ -40,6 +40,43 @@ def test_entries_count_what_travels():
     assert second["accuracy"] == 0.5
 
 
+class Scoring(FedAvg):
+    """Round 0 asks one client for scores."""
+
+    first_round = 0
+
+    def cohort(self, round):
+        return None if round else 1
+
+    def begin(self, model):
+        return model.under(np.array([True, True, True, False]))
+
+
+def test_round_0_is_charged_for_what_travels_and_starts_from_the_methods_own_model():
+    start = small_model([1, 2, 3, 4], statistics=[5])
+    answer, federation = Update(start, 1, 1.0, 0), Scripted()
+    federation.ask = lambda method, round, model: iter([answer if round else answer.only_scores(np.ones(4, "f"))])
+    zero, one = [entry for _, entry in play(federation, Scoring(rounds=1), start, 0, 1, 0)]
+    assert (zero.round, zero.clients, zero.download_params, zero.upload_params, zero.paper_params) == (0, 1, 4, 5, 0)
+    assert (one.round, one.upload_params) == (1, 5)
+
+
+def test_a_round_that_asks_few_needs_few():
+    [(_, entry)] = play(Scripted([1, 2, 3, 4]), Scoring(rounds=1), small_model([1, 2, 3, 4]), 0, 0, 0, min_clients=3)
+    assert entry.clients == 1
+
+
+def test_unusable_scores_are_refused_by_name():
+    start = small_model([1, 2])
+    scores = [np.array([1, np.nan], np.float32), np.ones(3, np.float32), np.ones(2, np.float32)]
+    federation = Scripted()
+    federation.ask = lambda method, round, model: (Update(start, 1, 1.0, i, s) for i, s in enumerate(scores))
+    [(_, entry)] = play(federation, FedAvg(rounds=1), start, 1, 1, 0)
+    assert "1 of its scores are NaN or infinite" in entry.refused["client 0"]
+    assert "scores of shape (3,) for 2 entries" in entry.refused["client 1"]
+    assert entry.clients == 1
+
+
 def test_nan_and_infinity_are_refused_by_name_and_never_averaged():
     federation = Scripted([1, 2], [np.nan, 2], [5, np.inf], [3, 4])
     [(model, entry)] = play(federation, FedAvg(rounds=1), small_model([0, 0]), 1, 1, 0)
@@ -57,6 +94,13 @@ def test_another_layout_is_refused():
 def test_too_few_usable_answers_stop_the_run():
     with pytest.raises(ClientError, match=r"1 of at least 2 clients .*client 1.*lower lr"):
         list(play(Scripted([1.0], [np.nan]), FedAvg(rounds=1), small_model([0]), 1, 1, 0, min_clients=2))
+
+
+def test_a_cohort_of_ones_own():
+    federation = simulated(clients=10, participation=0.5)
+    assert federation.participants(0, float("inf")) == list(range(10))
+    assert {len(federation.participants(t, 1)) for t in range(20)} == {1}
+    assert len({federation.participants(t, 1)[0] for t in range(20)}) > 4
 
 
 def simulated(**settings) -> Simulated:
@@ -83,7 +127,7 @@ def test_weights_are_over_the_participants():
 def test_a_client_outside_this_round_changes_nothing():
     alone = list(simulated(clients=4, epochs=1).ask(FedAvg(), 1, simulated(clients=4).initial()))
     again = simulated(clients=4, epochs=1)
-    again.participants = lambda round: [2]  # type: ignore[method-assign]
+    again.participants = lambda round, cohort: [2]  # type: ignore[method-assign]
     [third] = again.ask(FedAvg(), 1, again.initial())
     assert third.model.same_as(alone[2].model)
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
 import numpy as np
 import pytest
 from conftest import small_model
 
 from fedsparsify import METHODS, RunConfig, run
+from fedsparsify.data import load_dataset
+from fedsparsify.federation.rounds import play as rounds_of
+from fedsparsify.federation.simulated import Simulated
 from fedsparsify.methods import (
     FedAvg,
     FedProx,
@@ -25,9 +33,12 @@ ROUNDS = 4
 RNG = np.random.default_rng(0)
 
 
+SHORT = {"tune": 2, "readjust": 2, "end": ROUNDS}  # settings that make something happen within so few rounds
+
+
 def config(name: str, **more) -> RunConfig:
-    tuned = {"tune": 2} if "tune" in settings(METHODS[name]) else {}
-    return RunConfig(method={"name": name, **tuned}, rounds=ROUNDS, epochs=1, clients=4, **more)
+    short = {option: value for option, value in SHORT.items() if option in settings(METHODS[name])}
+    return RunConfig(method={"name": name, **short}, rounds=ROUNDS, epochs=1, clients=4, **more)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -39,15 +50,70 @@ def test_same_seed_same_bytes_and_another_seed_other_bytes(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_target_sparsity_is_met_to_the_parameter_and_masks_only_shrink(name):
-    result = run(config(name))
-    before = 0.0
-    for entry in result.history:
-        assert before <= entry.sparsity
-        before = entry.sparsity
-        if name != "fedsparsify-local":  # its clients agree on some weights and not on others
-            pruned = result.model.layout.total - entry.nonzero
-            assert pruned == int(entry.target_sparsity * result.model.layout.trainable)
-    assert not result.model.trainable_weights[~result.model.mask].any()
+    """An `exact` method meets its target in every round; a mask that does not regrow only shrinks, entry by entry."""
+    plan = config(name)
+    federation = Simulated(plan, load_dataset(plan.data))
+    start, masks = federation.initial(), []
+    for model, entry in rounds_of(federation, plan.method, start, plan.method.first_round, ROUNDS, plan.seed):
+        masks.append(model.mask)
+        if plan.method.exact:
+            assert model.pruned == int(entry.target_sparsity * model.layout.trainable)
+        assert not model.trainable_weights[~model.mask].any()
+    returned = [int((after & ~before).sum()) for before, after in pairwise(masks)]
+    assert any(returned) if plan.method.regrows else not any(returned)
+
+
+def test_who_is_exact_and_who_regrows():
+    assert {name for name, kind in METHODS.items() if not kind.exact} == {"fedsparsify-local", "prunefl"}
+    assert {name for name, kind in METHODS.items() if kind.regrows} == {"prunefl", "feddst"}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_stopped_after_any_round_and_resumed_is_the_same_run(name, tmp_path):
+    whole = run(config(name), tmp_path / "whole")
+    rounds = [entry.round for entry in whole.history]
+    assert rounds == list(range(METHODS[name].first_round, ROUNDS + 1))
+    for stop in rounds[:-1]:
+        cut = tmp_path / f"cut-{stop}"
+
+        def interrupt(entry, stop=stop):
+            if entry.round == stop:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            run(config(name), cut, on_round=interrupt)
+        resumed = run(config(name), cut, resume=True)
+        assert (cut / "model.fsz").read_bytes() == (tmp_path / "whole" / "model.fsz").read_bytes()
+        assert [entry.round for entry in resumed.history] == rounds
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "snip"},
+        {"name": "grasp", "probe": "all"},
+        {"name": "prunefl", "reconfigurations": 1, "readjust": 1},
+        {"name": "feddst", "readjust": 1, "end": 3},
+    ],
+    ids=lambda method: method["name"],
+)
+def test_rivals_never_mask_biases_norms_or_statistics(method):
+    """Through convolutions, batch norm and dropout; the statistics that a run ends with are those of its clients."""
+    few = {
+        f"{x}_{part}": getattr(load_dataset("digits"), f"{x}_{part}")[:96] for x in "xy" for part in ("train", "test")
+    }
+    plan = RunConfig(method=method, network="cnn", rounds=2, epochs=1, clients=2, momentum=0.9)
+    result = run(plan, dataset=replace(load_dataset("digits"), **few))
+    layout, mask = result.model.layout, result.model.mask
+    kept = {spec: mask[layout.slices[spec.name]] for spec in layout.tensors}
+    assert all(part.all() for spec, part in kept.items() if len(spec.shape) == 1)
+    assert any(not part.all() for spec, part in kept.items() if len(spec.shape) > 1)
+    assert all(np.isfinite(part).all() and part.any() for part in result.model.tensors().values())
+
+
+def test_every_method_has_a_row_in_the_table():
+    page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text()
+    assert re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE) == list(METHODS)
 
 
 def play(method: Method, round: int, model, *trained):

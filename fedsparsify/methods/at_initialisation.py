@@ -1,0 +1,62 @@
+"""Base of the methods that prune before training: clients score, the server makes one mask for the whole run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from ..model import SparseModel
+from ..options import option
+from ..schedule import ConstantSchedule, Schedule, check_at_least
+from ..scores import Scores, keep_top, kernels_alone
+from .base import Client, Fit, Method, Score, Update, tally_scored
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtInitialisation(Method):
+    """Round 0 scores the initialised model and prunes it; the rounds after it are FedAvg under that mask."""
+
+    first_round: ClassVar[int] = 0
+
+    sparsity: float = option(0.9, "sparsity of the mask, a fraction in [0, 1)")
+    probe: Literal["client", "all"] = option("client", "who scores: one random client, or all, averaged by samples")
+    per_class: int = option(10, "samples of each class that a client holds, in the batch it scores with")
+
+    def __post_init__(self) -> None:
+        check_at_least("method.per_class", self.per_class, 1)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The same sparsity from round 0 on."""
+        return ConstantSchedule(self.sparsity)
+
+    def question(self, model: SparseModel) -> Score:
+        """What round 0 asks of a client."""
+        raise NotImplementedError
+
+    def score(self, model: SparseModel, quantity: Scores) -> Scores:
+        """From the client's answer to a score, higher = keep."""
+        raise NotImplementedError
+
+    def cohort(self, round: int) -> float | None:
+        """Round 0 asks one client, or all."""
+        return None if round else {"client": 1, "all": math.inf}[self.probe]
+
+    def client(self, round: int, model: SparseModel) -> Client:
+        """Score in round 0, fit afterwards."""
+        if round:
+            return (yield Fit(model))
+        answer = yield self.question(model)
+        assert answer.scores is not None
+        return answer.only_scores(self.score(model.on_host(), answer.scores))
+
+    def merge(self, round: int, model: SparseModel, updates: Iterable[Update], rng: np.random.Generator) -> SparseModel:
+        """Make the mask in round 0; weighted mean afterwards."""
+        if round:
+            return super().merge(round, model, updates, rng)
+        _, scores = tally_scored(updates)
+        return model.under(keep_top(kernels_alone(scores, model.layout), self.sparsity))

@@ -1,0 +1,32 @@
+"""SNIP (Lee et al., 2019): keep the connections that the loss is most sensitive to, |g ⊙ w|, before training.
+
+In a federation: one random client scores (`probe = "client"`, as in Stripelis et al., 2022), or all of them do and the
+server averages their scores by samples (`probe = "all"`, as in SSFL). The batch is stratified over the classes that a
+client holds, and the mask is made for the very weights that are then trained.
+
+Decision: as in the original, only kernels are candidates. Biases start at zero, where |g ⊙ w| would prune every one of
+them for ever. They and the norms' parameters stay, and kernels give up that much more, so that the sparsity over all
+trainable entries is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..model import SparseModel
+from ..scores import Scores, snip
+from .at_initialisation import AtInitialisation
+from .base import Score
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snip(AtInitialisation):
+    """Fixed mask by |g ⊙ w| at initialisation; clients fit under it, the server averages."""
+
+    def question(self, model: SparseModel) -> Score:
+        """The gradient on one batch."""
+        return Score(model, by="gradient", per_class=self.per_class)
+
+    def score(self, model: SparseModel, quantity: Scores) -> Scores:
+        """|g ⊙ w|."""
+        return snip(model, quantity)
