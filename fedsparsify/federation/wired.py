@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from .. import arrays
 from ..methods import Method, Update
-from ..model import Floats, Mask, SparseModel
+from ..model import Floats, Layout, Mask, SparseModel, TensorSpec
 from ..wire.codec import decode, encode
 from ..wire.values import Precision
 from .memory import Memory
@@ -33,6 +35,7 @@ class Wired:
             uploaded, decoded = self._carry(update.model, mask if update.model.layout == model.layout else None)
             if update.scores is not None:
                 uploaded += len(update.scores.tobytes())  # dense float32, as they are
+            uploaded += 0 if update.scores is None else len(encode(as_model(update.scores)))
             self.memory.sent(update.client, round, mask)
             yield replace(update, model=decoded, download_bytes=downloads[version], upload_bytes=uploaded)
 
@@ -53,3 +56,8 @@ class Wired:
     def velocities(self) -> dict[int, Floats]:
         """Momentum stays with the clients."""
         return self._inner.velocities
+
+
+def as_model(scores: Floats) -> SparseModel:
+    """Scores as what the codec carries: one dense tensor. They span many scales, and are never rounded."""
+    return SparseModel.dense(Layout((TensorSpec("scores", scores.shape),)), np.ravel(scores))

@@ -117,6 +117,19 @@ def test_models_on_a_device_stay_there_and_take_the_same_bytes():
         assert (a.upload_bytes, a.download_bytes) == (b.upload_bytes, b.download_bytes)
 
 
+def test_scores_that_travel_are_counted():
+    class Scored(Scripted):
+        def ask(self, method, round, model):
+            yield Update(model, samples=1, client=0, scores=WEIGHTS[::-1].copy())
+
+    [(_, plain)] = play(Wired(Scripted([0])), FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
+    for precision in ("fp32", "int8"):
+        [(_, entry)] = play(Wired(Scored(), precision), FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
+        bare = len(encode(small_model(WEIGHTS), np.ones(40, np.bool_), precision, layout_known=True))
+        assert entry.upload_bytes > bare + 40 * 3 and entry.upload_params == 80
+    assert plain.upload_params == 40
+
+
 def test_a_diverged_client_is_refused_by_name_and_not_by_the_encoder():
     class Diverged(Scripted):
         def ask(self, method, round, model):
