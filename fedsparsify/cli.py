@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .cli_files import export, inspect
+from .cli_sweep import sweep
 from .config import RunConfig, Training, make_config, read_toml
 from .data import DATASETS, holdings, load_dataset, partition
 from .data.datasets import Source
@@ -142,6 +143,7 @@ def _run(config: Path | None, out: Path | None, resume: bool, **flags: Any) -> i
     return 0
 
 
+cli.add_command(sweep)
 cli.add_command(
     click.Command(
         "run",

@@ -23,7 +23,7 @@ from .checkpoint import Checkpoint
 from .ledger import Entry, Ledger
 from .memory import Memory
 from .rounds import play
-from .simulated import Simulated
+from .simulated import Machine, Simulated
 from .wired import Wired
 
 
@@ -92,10 +92,14 @@ def run(
     resume: bool = False,
     on_round: Callable[[Entry], None] | None = None,
     dataset: Dataset | None = None,
+    machine: Machine | None = None,
 ) -> Result:
-    """Simulate a run. With `out`, leave its files there; with `resume`, go on where they end."""
+    """Simulate a run. With `out`, leave its files there; with `resume`, go on where they end.
+
+    Runs of one environment may share a data set and a machine.
+    """
     dataset = dataset or load_dataset(config.data)
-    federation = Simulated(config, dataset)
+    federation = Simulated(config, dataset, machine)
     folder = RunFolder(Path(out)) if out is not None else None
     config = settled(config, federation, folder)
     ledger = Ledger(folder.history if folder else None)

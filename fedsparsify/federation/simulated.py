@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -22,38 +22,52 @@ from ..model import Floats, SparseModel
 from ..networks import build, model_of
 
 
+class Machine:
+    """What runs of one environment can share: the samples on their device, and the cohort that trains there."""
+
+    def __init__(self, config: RunConfig, dataset: Dataset) -> None:
+        self.device = open_device(config.device, config.precision)
+        self._config, self._dataset = config, dataset
+
+    @cached_property
+    def train(self) -> Samples:
+        """The training samples."""
+        return Samples.on(self.device, self._dataset.x_train, self._dataset.y_train)
+
+    @cached_property
+    def test(self) -> Samples:
+        """The test samples."""
+        return Samples.on(self.device, self._dataset.x_test, self._dataset.y_test)
+
+    @cached_property
+    def cohort(self) -> Cohort:
+        """Whoever trains many models at once."""
+        return Cohort(build_for(self._config, self._dataset), self.train, self._config, self.device)
+
+    def fit(self, workers: Sequence[Worker], requests: Sequence[Fit]) -> list[Update]:
+        """Every worker's answer to its request."""
+        return self.cohort.fit(workers, requests)
+
+
 class Simulated:
     """All clients of a run on this machine, trained as one cohort."""
 
-    def __init__(self, config: RunConfig, dataset: Dataset) -> None:
+    def __init__(self, config: RunConfig, dataset: Dataset, machine: Machine | None = None) -> None:
         self._config = config
         self._dataset = dataset
-        self._device = open_device(config.device, config.precision)
+        self._machine = machine or Machine(config, dataset)
+        self._device = self._machine.device
         self.parts: list[Indices] = partition(dataset.y_train, config.clients, config.split, config.seed)
-        self._network = FlatModule(self._build(), self._device)
+        self._network = FlatModule(build_for(config, dataset), self._device)
         self.velocities: dict[int, Floats] = {}
-
-    def _build(self) -> torch.nn.Module:
-        dataset, config = self._dataset, self._config
-        module = build(config.network, dataset.shape, dataset.classes, config.seed)
-        check_output(module, dataset, config.network)
-        return module
 
     def initial(self) -> SparseModel:
         """The model that every run with this seed starts from."""
-        return self.place(model_of(self._build()))
+        return self.place(model_of(build_for(self._config, self._dataset)))
 
     def place(self, model: SparseModel) -> SparseModel:
         """The model where this federation trains: on a GPU it stays there from round to round."""
         return model if self._device.type == "cpu" else model.beside(self._network.weights)
-
-    @cached_property
-    def _train(self) -> Samples:
-        return Samples.on(self._device, self._dataset.x_train, self._dataset.y_train)
-
-    @cached_property
-    def _test(self) -> Samples:
-        return Samples.on(self._device, self._dataset.x_test, self._dataset.y_test)
 
     def participants(self, round: int, cohort: float | None = None) -> list[int]:
         """The clients that a round asks, drawn without replacement: as many as the run says, or `cohort`."""
@@ -72,7 +86,7 @@ class Simulated:
         done: dict[int, Update] = {}
         while pending:
             fits = {i: request for i, request in pending.items() if isinstance(request, Fit)}
-            trained = self._cohort.fit([workers[i] for i in fits], list(fits.values())) if fits else []
+            trained = self._machine.fit([workers[i] for i in fits], list(fits.values())) if fits else []
             answers = dict(zip(fits, trained, strict=True))
             answers |= {i: workers[i].answer(request) for i, request in pending.items() if i not in fits}
             pending = {}
@@ -89,7 +103,7 @@ class Simulated:
     def _worker(self, round: int, client: int) -> Worker:
         return Worker(
             self._network,
-            self._train,
+            self._machine.train,
             self.parts[client],
             self._config,
             round,
@@ -97,17 +111,20 @@ class Simulated:
             self.velocities.get(client),
         )
 
-    @cached_property
-    def _cohort(self) -> Cohort:
-        return Cohort(self._build(), self._train, self._config, self._device)
-
     def measure_times(self) -> str:
         """How long a training step takes here, as the setting `times` of a method names it."""
-        return step_times(self._network, self._train.x[: self._config.batch_size])
+        return step_times(self._network, self._machine.train.x[: self._config.batch_size])
 
     def evaluate(self, model: SparseModel) -> Evaluation:
         """Accuracy and loss on the data set's test samples."""
-        return evaluate(self._network, model, self._test)
+        return evaluate(self._network, model, self._machine.test)
+
+
+def build_for(config: RunConfig, dataset: Dataset) -> torch.nn.Module:
+    """The run's network, as it is before the first round."""
+    module = build(config.network, dataset.shape, dataset.classes, config.seed)
+    check_output(module, dataset, config.network)
+    return module
 
 
 def open_device(name: str, precision: str) -> torch.device:

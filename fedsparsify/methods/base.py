@@ -51,9 +51,8 @@ class Update:
     model: SparseModel
     samples: int
     loss: float = float("nan")
+    client: int = -1  # filled in by whoever carried the question, as the bytes are
     scores: Floats | None = None  # (trainable,), in the host's memory
-    # Filled in by whoever carried the question:
-    client: int = -1
     download_bytes: int | None = None
     upload_bytes: int | None = None
 

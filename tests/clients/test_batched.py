@@ -49,8 +49,8 @@ def test_every_client_sees_each_of_its_samples_once_an_epoch():
 
 def compare(config: RunConfig, data: Dataset) -> None:
     together, alone = Simulated(config, data), Simulated(config, data)
-    assert not together._cohort.one_by_one
-    alone._cohort.one_by_one = True
+    assert not together._machine.cohort.one_by_one
+    alone._machine.cohort.one_by_one = True
     runs = []
     for federation in (together, alone):
         models = play(federation, config.method, federation.initial(), 1, config.rounds, config.seed)
@@ -138,7 +138,7 @@ def test_memory_follows_participants_not_clients():
     config = RunConfig(clients=700, participation=4 / 700, epochs=1, rounds=1)
     federation = Simulated(config, load_dataset("digits"))
     list(federation.ask(config.method, 1, federation.initial()))
-    models = sum(trainer.stack.models for trainer in federation._cohort._trainers.values())
+    models = sum(trainer.stack.models for trainer in federation._machine.cohort._trainers.values())
     assert models == 4
 
 
@@ -149,7 +149,7 @@ def test_a_request_for_other_epochs_is_trained_apart():
     federation = Simulated(config, data)
     workers = [federation._worker(1, client) for client in range(3)]
     start = federation.initial()
-    federation._cohort.fit(workers, [Fit(start), Fit(start, epochs=1), Fit(start)])
+    federation._machine.cohort.fit(workers, [Fit(start), Fit(start, epochs=1), Fit(start)])
     assert [worker.steps for worker in workers] == [32, 16, 30]  # 481 or 480 samples: 16 or 15 batches an epoch
 
 
@@ -167,3 +167,21 @@ def test_stacks_round_trip():
     rows = torch.randn(3, first.layout.trainable)
     stack.set_rows(buffer, rows)
     assert torch.equal(stack.get_rows(buffer), rows)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_models_that_live_in_torch_tensors_give_the_same_run(name, monkeypatch):
+    """A simulation on a GPU keeps its models there; on a CPU the same code can be held to the same bytes."""
+    tuned = {"tune": 1} if "tune" in settings(METHODS[name]) else {}
+    config = RunConfig(method={"name": name, **tuned}, rounds=2, epochs=1, clients=3)
+    data = load_dataset("digits")
+
+    def last(federation):
+        first = config.method.first_round
+        return list(play(federation, config.method, federation.initial(), first, 2, config.seed))[-1][0]
+
+    in_numpy = last(Simulated(config, data))
+    monkeypatch.setattr(Simulated, "place", lambda self, model: model.beside(self._network.weights))
+    in_torch = last(Simulated(config, data))
+    assert isinstance(in_torch.weights, torch.Tensor)
+    assert in_torch.same_as(in_numpy)
