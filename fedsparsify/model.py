@@ -6,6 +6,7 @@ averaged and sent like any other value but never pruned. The mask is state of it
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -42,8 +43,7 @@ class Layout:
     statistics: tuple[TensorSpec, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [spec.name for spec in self]
-        if twice := {name for name in names if names.count(name) > 1}:
+        if twice := [name for name, count in Counter(spec.name for spec in self).items() if count > 1]:
             raise ModelError(f"a layout names each tensor once. Received twice: {', '.join(sorted(twice))}")
 
     def __iter__(self) -> Any:

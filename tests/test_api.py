@@ -61,12 +61,22 @@ ALLOWED = {
     "networks": {"errors", "model", "plugins", "keyed"},
     "clients": {"errors", "model", "methods", "data", "config", "keyed", "networks"},
     "wire": {"errors", "model", "graph"},
-    "federation": CORE | {"methods", "data", "config", "networks", "clients", "wire"},
+    "tracing_ops": {"errors", "keyed"},
+    "tracing": {"graph", "keyed", "networks", "tracing_ops"},
+    "federation": CORE | {"methods", "data", "config", "networks", "clients", "wire", "tracing"},
     "progress": {"config", "federation", "wire"},
     "report": {"config", "federation", "progress", "wire"},
-    "cli": {"config", "data", "errors", "methods", "options", "federation", "progress", "report"},
+    "export": {"errors", "graph", "model", "wire"},
+    "cli_files": {"export", "wire"},
+    "cli": {"cli_files", "config", "data", "errors", "methods", "options", "federation", "progress", "report"},
 }
-HEAVY = {"torch": {"arrays", "keyed", "networks", "clients", "federation"}, "matplotlib": {"report"}, "flwr": set()}
+HEAVY = {
+    "torch": {"arrays", "keyed", "networks", "clients", "federation", "tracing", "tracing_ops", "export"},
+    "matplotlib": {"report"},
+    "flwr": set(),
+    "onnx": {"export"},
+    "safetensors": {"export"},
+}
 
 
 def imports(path: Path):

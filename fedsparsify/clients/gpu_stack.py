@@ -95,6 +95,8 @@ class GpuStack:
         self._images, self._move = batches.channels_last(), batches.augment
         self._type = TYPES[precision]
         self._precision = "tf32" if precision == "tf32" else "tf32x3"  # three products, the accuracy of float32
+        on_gpu = stack.device.type == "cuda"
+        self._side = torch.cuda.Stream(stack.device) if on_gpu and self.plain else None  # type: ignore[no-untyped-call]
         self.shadow = (
             stack.weights if self._type == torch.float32 else torch.empty_like(stack.weights, dtype=self._type)
         )
@@ -135,6 +137,7 @@ class GpuStack:
             None if into is None else blocks(into),
             self._precision,
             lr,
+            self._side,
         )
         h = self._gather(rows, keys)
         for layer in self._layers:
@@ -146,7 +149,7 @@ class GpuStack:
         d, classes = torch.empty_like(h), h.shape[2]
         kernels._loss[(models,)](
             *(h, self._labels, rows, rows.stride(0), d, losses[span]),
-            *(batch, classes, cover(batch, 16, 1024), cover(classes, 16, 1024)),
+            *(batch, classes, cover(batch, 32, 1024), cover(classes, 16, 1024)),
         )
         for position, layer in reversed(list(enumerate(self._layers))):
             back = layer.backward(d, values, position > 0)
@@ -155,6 +158,7 @@ class GpuStack:
             below = self._layers[position - 1]
             width = below.outputs if isinstance(below, Product) else getattr(below, "channels", back.shape[2])
             d = back.view(models, -1, width)
+        values.join()
 
     def _gather(self, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         """The samples as the first layer reads them; shifted and mirrored as `pad_crop_flip` would."""

@@ -147,9 +147,9 @@ def _weight_gradient(
         if tile % (TAPS * NB) == 0:
             at = model * COUT + outs
             if UPDATE:
-                gone = tl.load(gone_b + at, mask=outs < COUT, other=1) != 0
-                value = tl.load(b + at, mask=outs < COUT, other=0.0)
-                tl.store(b + at, tl.where(gone, value, value - lr * total), mask=outs < COUT)
+                off = tl.load(gone_b + at, mask=outs < COUT, other=1) != 0
+                bias = tl.load(b + at, mask=outs < COUT, other=0.0)
+                tl.store(b + at, tl.where(off, bias, bias - lr * total), mask=outs < COUT)
             else:
                 tl.store(db + at, total, mask=outs < COUT)
 
@@ -172,25 +172,25 @@ def _column_sums(
 
 @triton.jit
 def _loss(
-    logits, labels, rows_table, stride, d, losses,
-    BATCH: tl.constexpr, CLASSES: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr,
+    logits, labels, rows_table, stride, d, losses, batch,
+    CLASSES: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Cross entropy of one model's batch, summed up in `losses`, and the gradient of its mean by the logits."""
     model = tl.program_id(0)
     rows, classes = tl.arange(0, BB), tl.arange(0, BC)
-    ok = (rows < BATCH)[:, None] & (classes < CLASSES)[None, :]
-    place = (model * BATCH + rows[:, None]) * CLASSES + classes[None, :]
+    ok = (rows < batch)[:, None] & (classes < CLASSES)[None, :]
+    place = (model * batch + rows[:, None]) * CLASSES + classes[None, :]
     z = tl.load(logits + place, mask=ok, other=-float("inf")).to(tl.float32)
-    z = tl.where((rows < BATCH)[:, None], z, 0.0)
-    sample = tl.load(rows_table + model * stride + rows, mask=rows < BATCH, other=0)
-    label = tl.load(labels + sample, mask=rows < BATCH, other=0)
+    z = tl.where((rows < batch)[:, None], z, 0.0)
+    sample = tl.load(rows_table + model * stride + rows, mask=rows < batch, other=0)
+    label = tl.load(labels + sample, mask=rows < batch, other=0)
     top = tl.max(z, 1)
     e = tl.exp(z - top[:, None])
     total = tl.sum(e, 1)
     hit = classes[None, :] == label[:, None]
     loss = tl.log(total) + top - tl.sum(tl.where(hit, z, 0.0), 1)
-    tl.store(losses + model, tl.load(losses + model) + tl.sum(tl.where(rows < BATCH, loss, 0.0), 0))
-    gradient = (e / total[:, None] - hit.to(tl.float32)) / BATCH
+    tl.store(losses + model, tl.load(losses + model) + tl.sum(tl.where(rows < batch, loss, 0.0), 0))
+    gradient = (e / total[:, None] - hit.to(tl.float32)) / batch
     tl.store(d + place, gradient.to(d.dtype.element_ty), mask=ok)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
+from .. import arrays
 from ..config import Training
 from ..data.partition import Indices
 from ..keyed import KEYS, STRIDE
@@ -132,8 +133,8 @@ class Trainer:
 
     def _answers(self, workers: Sequence[Worker], requests: Sequence[Fit]) -> list[Update]:
         values: Any = self.stack.rows()
-        if self.stack.device.type == "cpu":
-            values = values.numpy()
+        if arrays.is_numpy(requests[0].model.weights):  # answers come in kind
+            values = values.cpu().numpy()
         return [
             Update(SparseModel(self.stack.layout, row, request.model.mask), worker.samples, loss / worker.samples)
             for row, request, worker, loss in zip(values, requests, workers, self._losses.tolist(), strict=True)

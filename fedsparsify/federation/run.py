@@ -15,12 +15,16 @@ from ..config import RunConfig, load_config, to_toml
 from ..data import Dataset, holdings, load_dataset
 from ..errors import RunError
 from ..model import SparseModel
+from ..networks import build
+from ..tracing import graph_facts
 from ..wire.artefact import save
 from ..wire.files import atomic
 from .checkpoint import Checkpoint
 from .ledger import Entry, Ledger
+from .memory import Memory
 from .rounds import play
 from .simulated import Simulated
+from .wired import Wired
 
 
 @dataclass(frozen=True)
@@ -102,18 +106,20 @@ def run(
             file.write(json.dumps(holdings(dataset.y_train, federation.parts, dataset.classes).tolist()).encode())
     if state:
         federation.velocities.update(state.velocities)
+    memory = state.memory if state else Memory()
+    carrier = Wired(federation, config.wire_precision, memory) if config.wire else federation
     model, first = (
         (federation.place(state.model), state.round + 1) if state else (federation.initial(), config.method.first_round)
     )
     seen = on_round or (lambda entry: None)
     for entry in ledger.entries:
         seen(entry)
-    rounds = play(federation, config.method, model, first, config.rounds, config.seed, config.min_clients)
+    rounds = play(carrier, config.method, model, first, config.rounds, config.seed, config.min_clients)
     for model, entry in rounds:
         with uninterrupted():
             ledger.append(entry)
             if folder and (entry.round % config.checkpoint_every == 0 or entry.round == config.rounds):
-                Checkpoint(entry.round, model.on_host(), federation.velocities).save(folder.checkpoint)
+                Checkpoint(entry.round, model.on_host(), federation.velocities, memory).save(folder.checkpoint)
         seen(entry)
     if folder:
         save(folder.model, model.on_host(), facts(config, dataset, ledger.entries[-1]))
@@ -146,6 +152,7 @@ def facts(config: RunConfig, dataset: Dataset, last: Entry) -> dict[str, object]
         "rounds": config.rounds,
         "sparsity": last.sparsity,
         "accuracy": last.accuracy,
+        **graph_facts(build(config.network, dataset.shape, dataset.classes, config.seed)),
     }
 
 
