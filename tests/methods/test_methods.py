@@ -70,7 +70,6 @@ def test_models_that_live_in_torch_give_the_same_bytes(name):
     plan, ends = config(name), []
     for place in (lambda model: model, lambda model: model.beside(torch.zeros(1))):
         federation = Simulated(plan, load_dataset(plan.data))
-        federation._cohort.one_by_one = True
         start, first = place(federation.initial()), plan.method.first_round
         ends += [model for model, _ in rounds_of(federation, plan.method, start, first, ROUNDS, plan.seed)][-1:]
     assert isinstance(ends[1].weights, torch.Tensor)
