@@ -69,8 +69,9 @@ class Gate:
             weights = update.model.on_host().weights
             count = int(np.count_nonzero(~np.isfinite(weights)))
             return f"{count:,} of its weights are NaN or infinite"
-        if update.scores is not None and update.scores.shape != self._expected.mask.shape:
-            return f"it sent scores of shape {update.scores.shape} for {self._expected.mask.size:,} entries"
+        trainable = self._expected.layout.trainable
+        if update.scores is not None and update.scores.shape != (trainable,):
+            return f"it sent scores of shape {update.scores.shape} for {trainable:,} entries"
         if update.scores is not None and not np.isfinite(update.scores).all():
             return f"{int(np.count_nonzero(~np.isfinite(update.scores))):,} of its scores are NaN or infinite"
         return "" if update.samples > 0 else "it has no samples"

@@ -53,7 +53,8 @@ def compare(config: RunConfig, data: Dataset) -> None:
     alone._machine.cohort.one_by_one = True
     runs = []
     for federation in (together, alone):
-        models = play(federation, config.method, federation.initial(), 1, config.rounds, config.seed)
+        first = config.method.first_round
+        models = play(federation, config.method, federation.initial(), first, config.rounds, config.seed)
         runs.append([(model, entry) for model, entry in models])
     for (one, entry_one), (two, entry_two) in zip(*runs, strict=True):
         largest = np.abs(two.weights).max()
@@ -70,7 +71,9 @@ def compare(config: RunConfig, data: Dataset) -> None:
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("more", [{}, {"momentum": 0.5, "keep_optimizer": True, "split": "dirichlet:0.5"}])
 def test_every_method_of_fc(name, more):
-    tuned = {"tune": 2} if "tune" in settings(METHODS[name]) else {}
+    # With readjust = 1, FedDST meets a ReLU at its kink and one unit's weights differ by 2e-4: see docs/log.md.
+    short = {"tune": 2, "readjust": 2, "end": 3}
+    tuned = {option: value for option, value in short.items() if option in settings(METHODS[name])}
     config = RunConfig(method={"name": name, **tuned}, rounds=3, epochs=2, clients=5, lr=0.05, **more)
     compare(config, load_dataset("digits"))
 

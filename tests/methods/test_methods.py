@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from conftest import small_model
 
 from fedsparsify import METHODS, RunConfig, run
@@ -61,6 +62,18 @@ def test_target_sparsity_is_met_to_the_parameter_and_masks_only_shrink(name):
         assert not model.trainable_weights[~model.mask].any()
     returned = [int((after & ~before).sum()) for before, after in pairwise(masks)]
     assert any(returned) if plan.method.regrows else not any(returned)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_models_that_live_in_torch_give_the_same_bytes(name):
+    """What a GPU does: models stay tensors from round to round. Here on a CPU, where nothing else may differ."""
+    plan, ends = config(name), []
+    for place in (lambda model: model, lambda model: model.beside(torch.zeros(1))):
+        federation = Simulated(plan, load_dataset(plan.data))
+        start, first = place(federation.initial()), plan.method.first_round
+        ends += [model for model, _ in rounds_of(federation, plan.method, start, first, ROUNDS, plan.seed)][-1:]
+    assert isinstance(ends[1].weights, torch.Tensor)
+    assert ends[0].same_as(ends[1])
 
 
 def test_who_is_exact_and_who_regrows():
