@@ -38,12 +38,17 @@ def _mix(x: torch.Tensor) -> torch.Tensor:
     return x ^ (x >> 16)
 
 
+def salted(salt: int) -> int:
+    """What tells one use of a key from another."""
+    return 0x632BE5AB * (salt + 1)
+
+
 def uniform(key: torch.Tensor, count: int, salt: int = 0) -> torch.Tensor:
     """`count` float32 numbers in [0, 1) from an int64 key, or so many from each of several keys."""
     counter = torch.arange(count, device=key.device)
     key = key.unsqueeze(-1)
     inner = _mix(key)
-    outer = _mix(inner + (key >> 31) + 0x632BE5AB * (salt + 1))  # both halves of the key are in both words
+    outer = _mix(inner + (key >> 31) + salted(salt))  # both halves of the key are in both words
     bits = _mix(_mix(counter + inner) ^ outer)
     return (bits >> 8).to(torch.float32) * 2.0**-24
 

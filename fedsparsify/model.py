@@ -77,7 +77,8 @@ class Layout:
 class SparseModel:
     """Weights under a mask. Pruned entries are exactly zero; the constructor refuses anything else.
 
-    The arrays are numpy's, or torch tensors while a simulation keeps its models on a GPU.
+    The arrays are numpy's, or torch tensors while a simulation keeps its models on a GPU; those are our own kernels'
+    work, and are not looked through again, which would make the GPU wait.
     """
 
     layout: Layout
@@ -94,7 +95,7 @@ class SparseModel:
                     f"{what} must be {size:,} flat values of {dtype}. "
                     f"Received: shape {tuple(array.shape)} of {arrays.dtype_name(array)}"
                 )
-        if bool(((self.weights[: self.layout.trainable] != 0) & ~self.mask).any()):
+        if arrays.is_numpy(self.weights) and bool(((self.weights[: self.layout.trainable] != 0) & ~self.mask).any()):
             raise ModelError("weights outside the mask must be zero; build the model with SparseModel.under(mask)")
 
     @classmethod
@@ -112,6 +113,12 @@ class SparseModel:
         weights, mask = arrays.copy(weights), arrays.placed(mask, weights)
         weights[: layout.trainable][~mask] = 0
         return cls(layout, weights, mask)
+
+    def with_weights(self, weights: Floats, finite: bool) -> SparseModel:
+        """Other weights under the same mask; the caller has looked whether they are all numbers."""
+        model = SparseModel(self.layout, weights, self.mask)
+        model.__dict__.update(finite=finite, pruned=self.pruned)  # what the cached properties would find
+        return model
 
     def beside(self, array: Any) -> SparseModel:
         """The same model where `array` lives."""
@@ -144,7 +151,7 @@ class SparseModel:
         """Pruned fraction of the trainable entries."""
         return self.pruned / self.layout.trainable if self.layout.trainable else 0.0
 
-    @property
+    @cached_property
     def finite(self) -> bool:
         """Whether every weight is a number."""
         return arrays.all_finite(self.weights)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..keyed import uniform
+from ..keyed import salted
 from . import kernels
 
 Blocks = dict[str, torch.Tensor]
@@ -270,15 +270,19 @@ class Drop:
 
     def forward(self, x: torch.Tensor, values: Values) -> torch.Tensor:
         """Zero a random part of every model's batch and scale up the rest."""
-        kept = uniform(self.keys, x.shape[1] * x.shape[2], self.salt).view(x.shape) >= self.p
-        self._scale = kept.to(x.dtype) * (1 / (1 - self.p))
         self._x = x
-        return x * self._scale
+        return self._drop(x, False)
 
     def backward(self, d: torch.Tensor, values: Values, need: bool) -> torch.Tensor | None:
         """The same part of the gradient."""
-        d = d * self._scale
-        return d * (self._x > 0) if self.mask else d
+        return self._drop(d, self.mask)
+
+    def _drop(self, x: torch.Tensor, mask: bool) -> torch.Tensor:
+        y, count = torch.empty_like(x), x.shape[1] * x.shape[2]
+        kernels._dropout[cdiv(count, 1024), len(x)](
+            x, self._x, y, self.keys, count, self.p, 1 / (1 - self.p), salted(self.salt), mask, 1024
+        )
+        return y
 
 
 Layer = Product | Norm | Pool | Drop

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 import torch
@@ -15,6 +18,7 @@ from .gpu_layers import Drop, Layer, Norm, Pool, Product, Values, cdiv, cover
 from .stack import Order, Stack
 
 TYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
+COMPILERS = 8  # kernels compiled at a time
 PAD = 16  # the first convolution's few channels are padded to the smallest tile
 
 
@@ -113,6 +117,52 @@ class GpuStack:
             isinstance(layer, Drop) or (isinstance(layer, Product) and layer.taps == 1) for layer in self._layers
         )
 
+    def compile(self, sizes: Iterable[int], into: torch.Tensor | None, lr: float) -> None:
+        """Compile every kernel of batches of these sizes, several at a time: each layer once, on zeros."""
+        stack = self._stack
+        values = replace(self._values(slice(0, stack.models), into, lr), side=None)
+        values = replace(values, statistics={name: block.clone() for name, block in values.statistics.items()})
+
+        def once(layer: Layer, rows: int) -> None:
+            layer = copy(layer)
+            width = layer.padded if isinstance(layer, Product) else getattr(layer, "channels", 16)
+            if isinstance(layer, Drop):
+                layer.keys = torch.zeros(stack.models, dtype=torch.int64, device=stack.device)
+            y = layer.forward(torch.zeros(stack.models, rows, width, dtype=self._type, device=stack.device), values)
+            layer.backward(torch.zeros_like(y), values, layer is not self._layers[0])
+
+        with ThreadPoolExecutor(COMPILERS) as pool:
+            jobs = [pool.submit(once, layer, size * pixels) for size in sizes for layer, pixels in self._pixels()]
+            for job in jobs:
+                job.result()
+
+    def _pixels(self) -> Iterator[tuple[Layer, int]]:
+        """Every layer with the pixels of an image as it comes in."""
+        pixels = 1
+        for layer in self._layers:
+            if isinstance(layer, Product | Pool):
+                pixels = layer.height * layer.width
+            yield layer, pixels
+            if isinstance(layer, Pool):
+                pixels //= 4
+
+    def _values(self, span: slice, into: torch.Tensor | None, lr: float) -> Values:
+        stack = self._stack
+
+        def blocks(flat: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {name: block[span] for name, block in stack.blocks(flat).items()}
+
+        return Values(
+            blocks(stack.weights),
+            blocks(self.shadow),
+            {name: block[span] for name, block in stack.buffers.items()},
+            blocks(stack.pruned),
+            None if into is None else blocks(into),
+            self._precision,
+            lr,
+            self._side,
+        )
+
     def step(
         self,
         rows: torch.Tensor,
@@ -124,21 +174,8 @@ class GpuStack:
     ) -> None:
         """One batch of each model, rows (models, batch): gradients into the buffer, or applied where there is none."""
         models, batch = rows.shape
-        stack, span = self._stack, slice(start, start + models)
-
-        def blocks(flat: torch.Tensor) -> dict[str, torch.Tensor]:
-            return {name: block[span] for name, block in stack.blocks(flat).items()}
-
-        values = Values(
-            blocks(stack.weights),
-            blocks(self.shadow),
-            {name: block[span] for name, block in stack.buffers.items()},
-            blocks(stack.pruned),
-            None if into is None else blocks(into),
-            self._precision,
-            lr,
-            self._side,
-        )
+        span = slice(start, start + models)
+        values = self._values(span, into, lr)
         h = self._gather(rows, keys)
         for layer in self._layers:
             if isinstance(layer, Drop):

@@ -373,6 +373,32 @@ def _pool_gradient(
 
 
 @triton.jit
+def _mix(x):
+    """The hash of keyed.py."""
+    x = x & 0xFFFFFFFF
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & 0xFFFFFFFF
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & 0xFFFFFFFF
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def _dropout(x, open_, y, keys, count, p, scale, salted, MASK: tl.constexpr, BLOCK: tl.constexpr):
+    """Y = X where a draw from the model's key is at least p, scaled up; zero where the ReLU behind was closed."""
+    model = tl.program_id(1).to(tl.int64)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    ok = i < count
+    key = tl.load(keys + model)
+    inner = _mix(key)
+    outer = _mix(inner + (key >> 31) + salted)
+    bits = _mix(_mix(i.to(tl.int64) + inner) ^ outer)
+    keep = (bits >> 8).to(tl.float32) * (1.0 / 16777216.0) >= p
+    if MASK:
+        keep = keep & (tl.load(open_ + model * count + i, mask=ok, other=0.0) > 0)
+    value = tl.load(x + model * count + i, mask=ok, other=0.0).to(tl.float32)
+    tl.store(y + model * count + i, tl.where(keep, value * scale, 0.0).to(y.dtype.element_ty), mask=ok)
+
+
+@triton.jit
 def _gather(
     images, rows, stride, batch, top, left, flip, x, pixels,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, CX: tl.constexpr, MOVE: tl.constexpr, BP: tl.constexpr,

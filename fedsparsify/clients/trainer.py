@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,7 +13,6 @@ from ..config import Training
 from ..data.partition import Indices
 from ..keyed import KEYS, STRIDE
 from ..methods import Fit, Update
-from ..model import SparseModel
 from .batches import Step, steps
 from .sgd import SGD, FusedSGD
 from .stack import Stack
@@ -47,6 +46,9 @@ class OnGpu(Protocol):
 
     def refresh(self) -> None:
         """Bring the copy up to date."""
+
+    def compile(self, sizes: Iterable[int], into: torch.Tensor | None, lr: float) -> None:
+        """Make the kernels for batches of these sizes."""
 
 
 class Trainer:
@@ -106,11 +108,13 @@ class Trainer:
     def _play(self, plan: Sequence[Step], shape: tuple[tuple[int, ...], bool]) -> None:
         """One epoch. Clients of equal size repeat the same steps, so a GPU plays them from a graph.
 
-        The first epoch of a shape runs step by step, which also compiles the kernels; the graph is captured after it.
+        The first epoch of a shape runs step by step, so that nothing is left to set up while the graph is captured.
         """
         even = len(set(shape[0])) == 1
         on_gpu = isinstance(self._network, OnGpu) and self.stack.device.type == "cuda"
         if not on_gpu or not even or self._warm != shape:
+            if isinstance(self._network, OnGpu) and self.stack.device.type == "cuda" and self._warm != shape:
+                self._network.compile({step.size for step in plan}, self._sgd.gradient, self._training.lr)
             self._warm = shape
             self._epoch(plan)
             return
@@ -133,9 +137,12 @@ class Trainer:
 
     def _answers(self, workers: Sequence[Worker], requests: Sequence[Fit]) -> list[Update]:
         values: Any = self.stack.rows()
+        finite = values.isfinite().all(1).tolist()
         if arrays.is_numpy(requests[0].model.weights):  # answers come in kind
             values = values.cpu().numpy()
         return [
-            Update(SparseModel(self.stack.layout, row, request.model.mask), worker.samples, loss / worker.samples)
-            for row, request, worker, loss in zip(values, requests, workers, self._losses.tolist(), strict=True)
+            Update(request.model.with_weights(row, good), worker.samples, loss / worker.samples)
+            for row, good, request, worker, loss in zip(
+                values, finite, requests, workers, self._losses.tolist(), strict=True
+            )
         ]

@@ -162,8 +162,9 @@ class Worker:
 
 
 @torch.no_grad()
-def evaluate(network: FlatModule, model: SparseModel, samples: Samples, batch: int = 1000) -> Evaluation:
+def evaluate(network: FlatModule, model: SparseModel, samples: Samples) -> Evaluation:
     """Accuracy and mean loss of a model."""
+    batch = 1000 if network.device.type == "cpu" or samples.x[0].numel() > 1000 else len(samples.y)
     network.load(model)
     network.module.eval()
     right = loss = torch.zeros((), device=network.device)

@@ -15,8 +15,6 @@ from ..config import RunConfig, load_config, to_toml
 from ..data import Dataset, holdings, load_dataset
 from ..errors import RunError
 from ..model import SparseModel
-from ..networks import build
-from ..tracing import graph_facts
 from ..wire.artefact import save
 from ..wire.files import atomic
 from .checkpoint import Checkpoint
@@ -126,7 +124,7 @@ def run(
                 Checkpoint(entry.round, model.on_host(), federation.velocities, memory).save(folder.checkpoint)
         seen(entry)
     if folder:
-        save(folder.model, model.on_host(), facts(config, dataset, ledger.entries[-1]))
+        save(folder.model, model.on_host(), facts(config, dataset, ledger.entries[-1], federation.machine.graph))
     return Result(model.on_host(), ledger.entries)
 
 
@@ -142,7 +140,7 @@ def settled(config: RunConfig, federation: Simulated, folder: RunFolder | None) 
     return config if method is config.method else replace(config, method=method)
 
 
-def facts(config: RunConfig, dataset: Dataset, last: Entry) -> dict[str, object]:
+def facts(config: RunConfig, dataset: Dataset, last: Entry, graph: dict[str, object]) -> dict[str, object]:
     """What a model's file says of its training; nothing that differs between equal runs."""
     scale = dataset.preprocessing
     return {
@@ -156,7 +154,7 @@ def facts(config: RunConfig, dataset: Dataset, last: Entry) -> dict[str, object]
         "rounds": config.rounds,
         "sparsity": last.sparsity,
         "accuracy": last.accuracy,
-        **graph_facts(build(config.network, dataset.shape, dataset.classes, config.seed)),
+        **graph,
     }
 
 

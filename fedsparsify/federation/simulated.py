@@ -20,6 +20,7 @@ from ..errors import ConfigError
 from ..methods import Fit, Method, Update
 from ..model import Floats, SparseModel
 from ..networks import build, model_of
+from ..tracing import graph_facts
 
 
 class Machine:
@@ -44,6 +45,11 @@ class Machine:
         """Whoever trains many models at once."""
         return Cohort(build_for(self._config, self._dataset), self.train, self._config, self.device)
 
+    @cached_property
+    def graph(self) -> dict[str, object]:
+        """What the network computes, as a model's file says it."""
+        return graph_facts(build_for(self._config, self._dataset))
+
     def fit(self, workers: Sequence[Worker], requests: Sequence[Fit]) -> list[Update]:
         """Every worker's answer to its request."""
         return self.cohort.fit(workers, requests)
@@ -55,8 +61,8 @@ class Simulated:
     def __init__(self, config: RunConfig, dataset: Dataset, machine: Machine | None = None) -> None:
         self._config = config
         self._dataset = dataset
-        self._machine = machine or Machine(config, dataset)
-        self._device = self._machine.device
+        self.machine = machine or Machine(config, dataset)
+        self._device = self.machine.device
         self.parts: list[Indices] = partition(dataset.y_train, config.clients, config.split, config.seed)
         self._network = FlatModule(build_for(config, dataset), self._device)
         self.velocities: dict[int, Floats] = {}
@@ -86,7 +92,7 @@ class Simulated:
         done: dict[int, Update] = {}
         while pending:
             fits = {i: request for i, request in pending.items() if isinstance(request, Fit)}
-            trained = self._machine.fit([workers[i] for i in fits], list(fits.values())) if fits else []
+            trained = self.machine.fit([workers[i] for i in fits], list(fits.values())) if fits else []
             answers = dict(zip(fits, trained, strict=True))
             answers |= {i: workers[i].answer(request) for i, request in pending.items() if i not in fits}
             pending = {}
@@ -103,7 +109,7 @@ class Simulated:
     def _worker(self, round: int, client: int) -> Worker:
         return Worker(
             self._network,
-            self._machine.train,
+            self.machine.train,
             self.parts[client],
             self._config,
             round,
@@ -113,11 +119,11 @@ class Simulated:
 
     def measure_times(self) -> str:
         """How long a training step takes here, as the setting `times` of a method names it."""
-        return step_times(self._network, self._machine.train.x[: self._config.batch_size])
+        return step_times(self._network, self.machine.train.x[: self._config.batch_size])
 
     def evaluate(self, model: SparseModel) -> Evaluation:
         """Accuracy and loss on the data set's test samples."""
-        return evaluate(self._network, model, self._machine.test)
+        return evaluate(self._network, model, self.machine.test)
 
 
 def build_for(config: RunConfig, dataset: Dataset) -> torch.nn.Module:

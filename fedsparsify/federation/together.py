@@ -74,6 +74,7 @@ class SharedMachine(Machine):
         """Play the runs, each in a thread; the first error stops them all and is raised here."""
         errors: list[BaseException] = []
         self._live = len(runs)
+        _ = self.graph  # traced now: torch.fx changes every module's call while it looks, in all threads
 
         def one(run: Callable[[], None]) -> None:
             try:

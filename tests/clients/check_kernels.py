@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import sys
 
+import numpy as np
 import torch
 from torch import nn
 
+from fedsparsify import RunConfig
 from fedsparsify.clients.any_stack import AnyStack
 from fedsparsify.clients.batches import Batches
+from fedsparsify.clients.flat import FlatModule
 from fedsparsify.clients.gpu_stack import GpuStack, orders, plan
 from fedsparsify.clients.stack import Stack
-from fedsparsify.clients.worker import Samples
+from fedsparsify.clients.trainer import Trainer
+from fedsparsify.clients.worker import Samples, Worker
 from fedsparsify.keyed import KeyedDropout
+from fedsparsify.methods import Fit
 from fedsparsify.networks import build, layout_of, model_of
 
 torch.backends.cudnn.allow_tf32 = False  # the reference in full precision
@@ -79,6 +84,28 @@ def check(module: nn.Module, shape, classes, batch, augment, precision="fp32", t
     print(f"{shape} batch {batch} {precision}{' augmented' if augment else ''}: equal")
 
 
+def check_training(make, shape, momentum) -> None:
+    """Two epochs of two clients through the trainer, against the worker."""
+    torch.manual_seed(0)
+    data = Samples(torch.randn(26, *shape, device=DEVICE), torch.randint(0, 4, (26,), device=DEVICE))
+    module = make()
+    start = model_of(module)
+    start = start.under(np.arange(start.layout.trainable) % 3 > 0)
+    training = RunConfig(epochs=3, batch_size=8, lr=0.05, momentum=momentum, nesterov=momentum > 0.6)
+
+    def workers():
+        parts = [np.arange(0, 13), np.arange(13, 26)]
+        return [Worker(FlatModule(make(), DEVICE), data, part, training, 1, k) for k, part in enumerate(parts)]
+
+    stack = Stack(start.layout, 2, DEVICE, orders(module, shape))
+    trainer = Trainer(stack, GpuStack(plan(module, shape), stack, Batches(data, False), "fp32"), training, True)
+    for worker, found in zip(workers(), trainer.train(workers(), [Fit(start)] * 2, 3), strict=True):
+        alone = worker.fit(Fit(start))
+        assert np.allclose(alone.model.weights, found.model.weights, rtol=1e-3, atol=1e-4)
+        assert abs(alone.loss - found.loss) < 1e-3
+    print(f"{shape} momentum {momentum}: training equal")
+
+
 def build_like(module: nn.Module, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     for parameter in module.parameters():
@@ -91,6 +118,8 @@ if __name__ == "__main__":
     check(build("fc", (37,), 3, 0), (37,), 3, 7, False)
     check(small_cnn((3, 8, 8), 10), (3, 8, 8), 10, 5, False)
     check(small_vgg((3, 8, 4), 5), (3, 8, 4), 5, 6, True)
+    check_training(lambda: small_cnn((3, 8, 8), 4), (3, 8, 8), 0.9)
+    check_training(lambda: build("fc", (12,), 4, 0), (12,), 0.0)
     if DEVICE.type == "cuda":
         check(build("cnn", (3, 32, 32), 10, 0), (3, 32, 32), 10, 32, False, tolerance=5e-3)
         # In coarser arithmetic some ReLUs and maxima fall the other way, which moves the first layer's gradient most.

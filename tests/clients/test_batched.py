@@ -49,8 +49,8 @@ def test_every_client_sees_each_of_its_samples_once_an_epoch():
 
 def compare(config: RunConfig, data: Dataset) -> None:
     together, alone = Simulated(config, data), Simulated(config, data)
-    assert not together._machine.cohort.one_by_one
-    alone._machine.cohort.one_by_one = True
+    assert not together.machine.cohort.one_by_one
+    alone.machine.cohort.one_by_one = True
     runs = []
     for federation in (together, alone):
         first = config.method.first_round
@@ -141,7 +141,7 @@ def test_memory_follows_participants_not_clients():
     config = RunConfig(clients=700, participation=4 / 700, epochs=1, rounds=1)
     federation = Simulated(config, load_dataset("digits"))
     list(federation.ask(config.method, 1, federation.initial()))
-    models = sum(trainer.stack.models for trainer in federation._machine.cohort._trainers.values())
+    models = sum(trainer.stack.models for trainer in federation.machine.cohort._trainers.values())
     assert models == 4
 
 
@@ -152,7 +152,7 @@ def test_a_request_for_other_epochs_is_trained_apart():
     federation = Simulated(config, data)
     workers = [federation._worker(1, client) for client in range(3)]
     start = federation.initial()
-    federation._machine.cohort.fit(workers, [Fit(start), Fit(start, epochs=1), Fit(start)])
+    federation.machine.cohort.fit(workers, [Fit(start), Fit(start, epochs=1), Fit(start)])
     assert [worker.steps for worker in workers] == [32, 16, 30]  # 481 or 480 samples: 16 or 15 batches an epoch
 
 
