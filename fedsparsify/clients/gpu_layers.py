@@ -83,7 +83,7 @@ class Product:
         y = x.new_empty(models, rows, self.outputs)
         weight = values.compute[f"{self.name}.weight"]
         bias = values.weights[f"{self.name}.bias"] if self.bias else weight
-        bm, bn, bk, warps, stages = self._tile(rows, self.outputs, self.padded, x.element_size())
+        bm, bn, bk, warps, stages = self._tile(models, rows, self.outputs, self.padded, x.element_size())
         kernels._forward[cdiv(rows, bm), cdiv(self.outputs, bn), models](
             *(x, weight, bias, y, rows, self.height, self.width, self.padded, self.inputs, self.outputs, self.taps),
             *(self.relu, self.bias, bm, bn, bk, values.precision),
@@ -103,7 +103,7 @@ class Product:
     def _input_gradient(self, d: torch.Tensor, values: Values) -> torch.Tensor:
         models, rows, _ = d.shape
         dx = torch.empty_like(self._x)
-        bm, bn, bk, warps, stages = self._tile(rows, self.inputs, self.outputs, d.element_size())
+        bm, bn, bk, warps, stages = self._tile(models, rows, self.inputs, self.outputs, d.element_size())
         kernels._input_gradient[cdiv(rows, bm), cdiv(self.inputs, bn), models](
             *(d, values.compute[f"{self.name}.weight"], self._x, dx, rows),
             *(self.height, self.width, self.inputs, self.outputs, self.taps, self.mask, bm, bn, bk, values.precision),
@@ -148,10 +148,12 @@ class Product:
             return 128, 128, 64, 8 if max(self.outputs, self.inputs) > 128 else 4, 3
         return outputs, inputs, 64, 4, 4
 
-    def _tile(self, rows: int, outputs: int, inputs: int, size: int) -> tuple[int, int, int, int, int]:
+    def _tile(self, models: int, rows: int, outputs: int, inputs: int, size: int) -> tuple[int, int, int, int, int]:
         """Rows, outputs and inputs of a tile; warps; stages of the pipeline. Measured likewise."""
         if rows < 128:
-            return cover(rows, 32, 64), cover(outputs, 16, 16 if size == 4 else 32), cover(inputs, 16, 128), 4, 3
+            few = models * cdiv(outputs, 64) < PROGRAMS // 4  # narrow tiles, so that every multiprocessor has one
+            wide = 64 if not few else 16 if size == 4 else 32
+            return cover(rows, 32, 64), cover(outputs, 16, wide), cover(inputs, 16, 128 if few else 64), 4, 3
         if size == 4:
             return 64, cover(outputs, 16, 64), cover(inputs, 16, 32), 4, 3
         wide = outputs >= 128

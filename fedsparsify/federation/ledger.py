@@ -44,15 +44,23 @@ class Ledger:
         self.entries: list[Entry] = []
 
     def append(self, entry: Entry) -> None:
-        """Add a round; it is on disk when this returns."""
+        """Add a round; a kill cannot take it back, a power cut can until `sync`."""
         self.entries.append(entry)
+        self._write(json.dumps(asdict(entry)) + "\n")
+
+    def sync(self) -> None:
+        """Have everything on the disk itself: before a checkpoint is written, which must never be ahead."""
+        self._write("", sync=True)
+
+    def _write(self, text: str, sync: bool = False) -> None:
         if self.path is None:
             return
         try:
             with self.path.open("a") as file:
-                file.write(json.dumps(asdict(entry)) + "\n")
+                file.write(text)
                 file.flush()
-                os.fsync(file.fileno())
+                if sync:
+                    os.fsync(file.fileno())
         except OSError as error:
             raise RunError(f"{self.path} cannot be written: {error.strerror or error}.") from error
 

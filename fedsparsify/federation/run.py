@@ -121,6 +121,7 @@ def run(
         with uninterrupted():
             ledger.append(entry)
             if folder and (entry.round % config.checkpoint_every == 0 or entry.round == config.rounds):
+                ledger.sync()
                 Checkpoint(entry.round, model.on_host(), federation.velocities, memory).save(folder.checkpoint)
         seen(entry)
     if folder:
