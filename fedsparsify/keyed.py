@@ -7,6 +7,10 @@ Wellons' lowbias32 search (2018).
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 from torch import nn
@@ -14,6 +18,17 @@ from torch import nn
 _LOW = 0xFFFFFFFF
 KEYS = 0x7FFFFFFFFFFFFFFF  # keys are the non-negative 64-bit integers
 STRIDE = 0x9E3779B97F4A7C15 & KEYS  # from the key of one training step to the next
+
+
+_GENERATOR = threading.RLock()
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Torch's own generator, seeded for what follows and left as it was: one for all threads, so one at a time."""
+    with _GENERATOR, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def client_seed(seed: int, round: int, client: int, *more: int) -> np.random.SeedSequence:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from .errors import ConfigError, ModelError
-from .keyed import KeyedDropout
+from .keyed import KeyedDropout, seeded
 from .model import Layout, SparseModel, TensorSpec
 from .plugins import load_named
 
@@ -93,8 +93,7 @@ def build(name: str, shape: Shape, classes: int, seed: int) -> nn.Module:
     a client's randomness depends on the seed, the round and the client alone.
     """
     factory = load_named(name, NETWORKS, "network")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         module = factory(shape, classes) if _takes_two(factory) else factory()
         if not isinstance(module, nn.Module):
             raise ConfigError(f"network {name!r} must make a torch.nn.Module. Received: {type(module).__name__}.")

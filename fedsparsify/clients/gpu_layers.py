@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..keyed import salted
-from . import kernels
+from . import kernels, passes
 
 Blocks = dict[str, torch.Tensor]
 PROGRAMS = 528  # enough to fill a large GPU: four for each of its multiprocessors
@@ -192,16 +192,16 @@ class Norm:
         models, rows, c = x.shape
         br, bc, splits, chunk = blocks_of(rows, c, models)
         parts = torch.empty(2, models, splits, c, device=x.device)
-        kernels._moments[cdiv(c, bc), splits, models](x, parts[0], parts[1], rows, chunk, c, splits, br, bc)
+        passes._moments[cdiv(c, bc), splits, models](x, parts[0], parts[1], rows, chunk, c, splits, br, bc)
         self._centre, self._scale = torch.empty(2, models, c, device=x.device)
-        kernels._moments_end[cdiv(c, 16), models](
+        passes._moments_end[cdiv(c, 16), models](
             *(x, parts[0], parts[1], self._centre, self._scale),
             *(values.statistics[f"{self.name}.running_mean"], values.statistics[f"{self.name}.running_var"]),
             *(rows, self.eps, self.rate, c, splits, cover(splits, 1, 4096), 16),
         )
         y = torch.empty_like(x)
         gamma, beta = values.weights[f"{self.name}.weight"], values.weights[f"{self.name}.bias"]
-        kernels._normalise[cdiv(rows, br), cdiv(c, bc), models](
+        passes._normalise[cdiv(rows, br), cdiv(c, bc), models](
             x, y, self._centre, self._scale, gamma, beta, rows, c, self.relu, br, bc
         )
         self._x = x
@@ -213,14 +213,14 @@ class Norm:
         models, rows, c = d.shape
         br, bc, splits, chunk = blocks_of(rows, c, models)
         parts = torch.empty(2, models, splits, c, device=d.device)
-        kernels._normalise_sums[cdiv(c, bc), splits, models](
+        passes._normalise_sums[cdiv(c, bc), splits, models](
             d, self._x, self._centre, self._scale, parts[0], parts[1], rows, chunk, c, splits, br, bc
         )
         beta, gamma = values.gradients[f"{self.name}.bias"], values.gradients[f"{self.name}.weight"]
         torch.sum(parts[0], 1, out=beta)
         torch.sum(parts[1], 1, out=gamma)
         dx = torch.empty_like(d)
-        kernels._normalise_gradient[cdiv(rows, br), cdiv(c, bc), models](
+        passes._normalise_gradient[cdiv(rows, br), cdiv(c, bc), models](
             *(d, self._x, dx, self._centre, self._scale, values.weights[f"{self.name}.weight"], beta, gamma),
             *(rows, c, self.mask, br, bc),
         )
@@ -243,7 +243,7 @@ class Pool:
         y = x.new_empty(models, rows // 4, c)
         self._which = torch.empty_like(y, dtype=torch.int8)
         bc = cover(c, 16, 64)
-        kernels._pool[cdiv(y.shape[0] * y.shape[1], 32), cdiv(c, bc)](
+        passes._pool[cdiv(y.shape[0] * y.shape[1], 32), cdiv(c, bc)](
             x, y, self._which, y.shape[0] * y.shape[1], self.height, self.width, c, 32, bc
         )
         self._y = y
@@ -254,7 +254,7 @@ class Pool:
         models, rows, c = d.shape
         dx = d.new_empty(models, 4 * rows, c)
         bc = cover(c, 16, 64)
-        kernels._pool_gradient[cdiv(models * rows, 32), cdiv(c, bc)](
+        passes._pool_gradient[cdiv(models * rows, 32), cdiv(c, bc)](
             d, self._y, self._which, dx, models * rows, self.height, self.width, c, self.mask, 32, bc
         )
         return dx
@@ -281,7 +281,7 @@ class Drop:
 
     def _drop(self, x: torch.Tensor, mask: bool) -> torch.Tensor:
         y, count = torch.empty_like(x), x.shape[1] * x.shape[2]
-        kernels._dropout[cdiv(count, 1024), len(x)](
+        passes._dropout[cdiv(count, 1024), len(x)](
             x, self._x, y, self.keys, count, self.p, 1 / (1 - self.p), salted(self.salt), mask, 1024
         )
         return y

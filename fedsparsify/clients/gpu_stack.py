@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..keyed import KeyedDropout, uniform
-from . import kernels
+from . import kernels, passes
 from .batches import Batches
 from .gpu_layers import Drop, Layer, Norm, Pool, Product, Values, cdiv, cover
 from .stack import Order, Stack
@@ -213,7 +213,7 @@ class GpuStack:
             top, left = ((draw[..., :2] * 9).int() - 4).unbind(2)
             top, left, flip = top.contiguous(), left.contiguous(), (draw[..., 2] >= 0.5).int().contiguous()
         block = cover(height * width, 16, 1024 // padded)
-        kernels._gather[cdiv(height * width, block), models * batch](
+        passes._gather[cdiv(height * width, block), models * batch](
             *(self._images, rows, rows.stride(0), batch, top, left, flip, x, height * width),
             *(height, width, channels, padded, self._move, block),
         )

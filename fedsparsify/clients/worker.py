@@ -10,7 +10,7 @@ from torch import nn
 
 from ..config import Training
 from ..data.partition import Indices
-from ..keyed import client_seed, key_of, pad_crop_flip, step_key
+from ..keyed import client_seed, key_of, pad_crop_flip, seeded, step_key
 from ..methods import Client, Fit, Request, Score, Update
 from ..model import Floats, SparseModel
 from .flat import FlatModule, flat_gradient, hessian_gradient
@@ -96,8 +96,7 @@ class Worker:
         velocity.masked_fill_(pruned, 0)
         weights = network.weights[: network.layout.trainable]
         anchor = weights.clone() if request.prox else weights
-        with torch.random.fork_rng(devices=[]):  # for modules that draw from torch's own generator
-            torch.manual_seed(self.key)
+        with seeded(self.key):  # for modules that draw from torch's own generator
             for _ in range(request.epochs or training.epochs):
                 total = torch.zeros((), device=network.device)
                 order = torch.from_numpy(self.next_order()).to(network.device)
@@ -131,8 +130,7 @@ class Worker:
         network.load(request.model)
         network.module.train()  # as in training: at initialisation, running statistics say nothing yet
         network.key.fill_(self.key)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.key)
+        with seeded(self.key):
             logits = network.module(self._samples.x[batch]) / request.temperature
             loss = nn.functional.cross_entropy(logits, self._samples.y[batch])
             quantity = hessian_gradient if request.by == "hessian-gradient" else flat_gradient

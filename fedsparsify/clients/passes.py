@@ -1,0 +1,214 @@
+"""Triton kernels that pass over activations once: batch norm, pooling, dropout, gathering samples.
+
+Laid out as in `kernels.py`, and with sums in a fixed order likewise.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _moments(
+    x, sums, squares, rows_all,
+    CHUNK: tl.constexpr, C: tl.constexpr, SPLITS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Σ (x − pivot) and Σ (x − pivot)² of a chunk of rows; the pivot is the model's first row, so nothing cancels."""
+    split, model = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    channels = tl.program_id(0) * BC + tl.arange(0, BC)
+    x += model * rows_all * C
+    pivot = tl.load(x + channels, mask=channels < C, other=0.0).to(tl.float32)
+    first, second = tl.zeros((BR, BC), tl.float32), tl.zeros((BR, BC), tl.float32)
+    for offset in range(0, CHUNK, BR):
+        rows = split * CHUNK + offset + tl.arange(0, BR)
+        ok = (rows < rows_all)[:, None] & (channels < C)[None, :]
+        value = tl.load(x + rows[:, None] * C + channels[None, :], mask=ok, other=0.0).to(tl.float32)
+        value = tl.where(ok, value - pivot[None, :], 0.0)
+        first += value
+        second += value * value
+    place = (model * SPLITS + split) * C + channels
+    tl.store(sums + place, tl.sum(first, 0), mask=channels < C)
+    tl.store(squares + place, tl.sum(second, 0), mask=channels < C)
+
+
+@triton.jit
+def _moments_end(
+    x, sums, squares, centre, scale, running_mean, running_var, rows_all, eps, rate,
+    C: tl.constexpr, SPLITS: tl.constexpr, BS: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Join the chunks: the batch's mean and 1/deviation, and the running statistics."""
+    model = tl.program_id(1).to(tl.int64)
+    channels = tl.program_id(0) * BC + tl.arange(0, BC)
+    splits = tl.arange(0, BS)
+    ok = channels < C
+    both = (splits < SPLITS)[:, None] & ok[None, :]
+    place = (model * SPLITS + splits[:, None]) * C + channels[None, :]
+    first = tl.sum(tl.load(sums + place, mask=both, other=0.0), 0) / rows_all
+    second = tl.sum(tl.load(squares + place, mask=both, other=0.0), 0) / rows_all
+    mean = tl.load(x + model * rows_all * C + channels, mask=ok, other=0.0).to(tl.float32) + first
+    variance = tl.maximum(second - first * first, 0.0)
+    at = model * C + channels
+    tl.store(centre + at, mean, mask=ok)
+    tl.store(scale + at, 1 / tl.sqrt(variance + eps), mask=ok)
+    unbiased = variance * (rows_all / (rows_all - 1.0))
+    tl.store(running_mean + at, tl.load(running_mean + at, mask=ok) * (1 - rate) + mean * rate, mask=ok)
+    tl.store(running_var + at, tl.load(running_var + at, mask=ok) * (1 - rate) + unbiased * rate, mask=ok)
+
+
+@triton.jit
+def _normalise(
+    x, y, centre, scale, gamma, beta, rows_all, C: tl.constexpr, RELU: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
+):
+    """Y = act((X − mean) · scale · γ + β)."""
+    model = tl.program_id(2).to(tl.int64)
+    rows = tl.program_id(0) * BR + tl.arange(0, BR)
+    channels = tl.program_id(1) * BC + tl.arange(0, BC)
+    ok = (rows < rows_all)[:, None] & (channels < C)[None, :]
+    at = model * C + channels
+    slope = tl.load(scale + at, mask=channels < C) * tl.load(gamma + at, mask=channels < C)
+    shift = tl.load(beta + at, mask=channels < C) - tl.load(centre + at, mask=channels < C) * slope
+    place = model * rows_all * C + rows[:, None] * C + channels[None, :]
+    value = tl.load(x + place, mask=ok, other=0.0).to(tl.float32) * slope[None, :] + shift[None, :]
+    if RELU:
+        value = tl.maximum(value, 0.0)
+    tl.store(y + place, value.to(y.dtype.element_ty), mask=ok)
+
+
+@triton.jit
+def _normalise_sums(
+    dy_, x, centre, scale, sums, products, rows_all,
+    CHUNK: tl.constexpr, C: tl.constexpr, SPLITS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Σ dY and Σ dY · x̂ of a chunk of rows, channel by channel."""
+    split, model = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    channels = tl.program_id(0) * BC + tl.arange(0, BC)
+    at = model * C + channels
+    mean = tl.load(centre + at, mask=channels < C, other=0.0)
+    inverse = tl.load(scale + at, mask=channels < C, other=0.0)
+    total, product = tl.zeros((BR, BC), tl.float32), tl.zeros((BR, BC), tl.float32)
+    for offset in range(0, CHUNK, BR):
+        rows = split * CHUNK + offset + tl.arange(0, BR)
+        ok = (rows < rows_all)[:, None] & (channels < C)[None, :]
+        place = model * rows_all * C + rows[:, None] * C + channels[None, :]
+        g = tl.load(dy_ + place, mask=ok, other=0.0).to(tl.float32)
+        total += g
+        product += g * (tl.load(x + place, mask=ok, other=0.0).to(tl.float32) - mean[None, :])
+    place = (model * SPLITS + split) * C + channels
+    tl.store(sums + place, tl.sum(total, 0), mask=channels < C)
+    tl.store(products + place, tl.sum(product, 0) * inverse, mask=channels < C)
+
+
+@triton.jit
+def _normalise_gradient(
+    dy_, x, dx_, centre, scale, gamma, beta_gradient, gamma_gradient, rows_all,
+    C: tl.constexpr, MASK: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """dX = γ · scale · (dY − mean dY − x̂ · mean(dY · x̂)), zero where the ReLU that made X was closed."""
+    model = tl.program_id(2).to(tl.int64)
+    rows = tl.program_id(0) * BR + tl.arange(0, BR)
+    channels = tl.program_id(1) * BC + tl.arange(0, BC)
+    ok = (rows < rows_all)[:, None] & (channels < C)[None, :]
+    at, here = model * C + channels, channels < C
+    inverse = tl.load(scale + at, mask=here, other=0.0)
+    mean_g = tl.load(beta_gradient + at, mask=here, other=0.0) / rows_all
+    mean_p = tl.load(gamma_gradient + at, mask=here, other=0.0) / rows_all
+    slope = tl.load(gamma + at, mask=here, other=0.0) * inverse
+    place = model * rows_all * C + rows[:, None] * C + channels[None, :]
+    g = tl.load(dy_ + place, mask=ok, other=0.0).to(tl.float32)
+    value = tl.load(x + place, mask=ok, other=0.0).to(tl.float32)
+    hat = (value - tl.load(centre + at, mask=here, other=0.0)[None, :]) * inverse[None, :]
+    g = slope[None, :] * (g - mean_g[None, :] - hat * mean_p[None, :])
+    if MASK:
+        g = tl.where(value > 0, g, 0.0)
+    tl.store(dx_ + place, g.to(dx_.dtype.element_ty), mask=ok)
+
+
+@triton.jit
+def _pool(x, y, which, rows_all, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    """Largest of every 2×2 pixels, and which of the four it was (the first of equals)."""
+    rows = (tl.program_id(0) * BR + tl.arange(0, BR)).to(tl.int64)  # of the output
+    channels = tl.program_id(1) * BC + tl.arange(0, BC)
+    OH: tl.constexpr = H // 2
+    OW: tl.constexpr = W // 2
+    ok = (rows < rows_all)[:, None] & (channels < C)[None, :]
+    corner = (rows // (OH * OW) * H + rows // OW % OH * 2) * W + rows % OW * 2
+    best = tl.load(x + corner[:, None] * C + channels[None, :], mask=ok, other=0.0)
+    found = tl.zeros((BR, BC), tl.int8)
+    for j in tl.static_range(1, 4):
+        other = tl.load(x + (corner + j // 2 * W + j % 2)[:, None] * C + channels[None, :], mask=ok, other=0.0)
+        found = tl.where(other > best, j, found).to(tl.int8)
+        best = tl.maximum(best, other)
+    place = rows[:, None] * C + channels[None, :]
+    tl.store(y + place, best, mask=ok)
+    tl.store(which + place, found, mask=ok)
+
+
+@triton.jit
+def _pool_gradient(
+    dy_, y, which, dx_, rows_all,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, MASK: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """The gradient goes to the pixel that was largest; nowhere where the ReLU that made it was closed."""
+    rows = (tl.program_id(0) * BR + tl.arange(0, BR)).to(tl.int64)
+    channels = tl.program_id(1) * BC + tl.arange(0, BC)
+    OH: tl.constexpr = H // 2
+    OW: tl.constexpr = W // 2
+    ok = (rows < rows_all)[:, None] & (channels < C)[None, :]
+    place = rows[:, None] * C + channels[None, :]
+    g = tl.load(dy_ + place, mask=ok, other=0.0)
+    if MASK:
+        g = tl.where(tl.load(y + place, mask=ok, other=0.0) > 0, g, 0.0)
+    found = tl.load(which + place, mask=ok, other=0)
+    corner = (rows // (OH * OW) * H + rows // OW % OH * 2) * W + rows % OW * 2
+    for j in tl.static_range(4):
+        at = (corner + j // 2 * W + j % 2)[:, None] * C + channels[None, :]
+        tl.store(dx_ + at, tl.where(found == j, g, 0.0).to(dx_.dtype.element_ty), mask=ok)
+
+
+@triton.jit
+def _mix(x):
+    """The hash of keyed.py."""
+    x = x & 0xFFFFFFFF
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & 0xFFFFFFFF
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & 0xFFFFFFFF
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def _dropout(x, open_, y, keys, count, p, scale, salted, MASK: tl.constexpr, BLOCK: tl.constexpr):
+    """Y = X where a draw from the model's key is at least p, scaled up; zero where the ReLU behind was closed."""
+    model = tl.program_id(1).to(tl.int64)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    ok = i < count
+    key = tl.load(keys + model)
+    inner = _mix(key)
+    outer = _mix(inner + (key >> 31) + salted)
+    bits = _mix(_mix(i.to(tl.int64) + inner) ^ outer)
+    keep = (bits >> 8).to(tl.float32) * (1.0 / 16777216.0) >= p
+    if MASK:
+        keep = keep & (tl.load(open_ + model * count + i, mask=ok, other=0.0) > 0)
+    value = tl.load(x + model * count + i, mask=ok, other=0.0).to(tl.float32)
+    tl.store(y + model * count + i, tl.where(keep, value * scale, 0.0).to(y.dtype.element_ty), mask=ok)
+
+
+@triton.jit
+def _gather(
+    images, rows, stride, batch, top, left, flip, x, pixels,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, CX: tl.constexpr, MOVE: tl.constexpr, BP: tl.constexpr,
+):  # fmt: skip
+    """Samples `rows` of (n, H, W, C) images as (…, H, W, CX), shifted and mirrored; zeros behind C."""
+    sample = tl.program_id(1).to(tl.int64)
+    p = tl.program_id(0) * BP + tl.arange(0, BP)
+    channels = tl.arange(0, CX)
+    source = tl.load(rows + sample // batch * stride + sample % batch)
+    py, px = p // W, p % W
+    if MOVE:
+        px = tl.where(tl.load(flip + sample) != 0, W - 1 - px, px)
+        py = py + tl.load(top + sample)
+        px = px + tl.load(left + sample)
+    ok = (p < pixels) & (py >= 0) & (py < H) & (px >= 0) & (px < W)
+    at = ((source * H + py) * W + px)[:, None] * C + channels[None, :]
+    value = tl.load(images + at, mask=ok[:, None] & (channels < C)[None, :], other=0.0)
+    place = (sample * pixels + p)[:, None] * CX + channels[None, :]
+    tl.store(x + place, value.to(x.dtype.element_ty), mask=(p < pixels)[:, None])

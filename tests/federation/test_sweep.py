@@ -1,0 +1,115 @@
+"""Many runs as one: the same runs, resumable, grouped by what they share."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from fedsparsify import load, run
+from fedsparsify.errors import ConfigError, RunError
+from fedsparsify.federation.ledger import read_history
+from fedsparsify.federation.sweep import check_folder, expand, groups, sweep
+
+SMALL = {"rounds": 3, "epochs": 1, "clients": 4}
+MIXED = {"method": ["fedavg", "fedsparsify-global", "snip", "feddst"], "sparsity": [0.5, 0.8], "seed": [1, 2]}
+
+
+def test_every_combination_once():
+    runs = expand(SMALL | {"sweep": MIXED})
+    assert len(runs) == 2 * (1 + 3 * 2)  # fedavg has no sparsity, and takes part once a seed
+    assert len({planned.name for planned in runs}) == len(runs)
+    assert "fedsparsify-global_sparsity-0.8_seed-2" in {planned.name for planned in runs}
+    assert all(planned.config.rounds == 3 for planned in runs)
+
+
+def test_settings_of_runs_and_of_methods_may_vary():
+    runs = expand(SMALL | {"sweep": {"split": ["iid", "classes:5"], "every": [1, 2], "exponent": [3]}})
+    assert [planned.name for planned in runs] == [
+        *("split-iid_every-1", "split-iid_every-2", "split-classes-5_every-1", "split-classes-5_every-2"),
+    ]
+    assert runs[1].config.method.every == 2
+
+
+@pytest.mark.parametrize(
+    ("lists", "says"),
+    [
+        ({}, r"a table \[sweep\]"),
+        ({"sparcity": [0.9]}, "Did you mean 'sparsity'"),
+        ({"seed": 3}, "must be a list"),
+        ({"seed": []}, "must be a list"),
+        ({"sparsity": [95]}, "Did you mean 0.95"),
+        ({"method": ["fedavgg"]}, "Did you mean 'fedavg'"),
+    ],
+)
+def test_mistakes(lists, says):
+    with pytest.raises(ConfigError, match=says):
+        expand(SMALL | {"sweep": lists})
+
+
+def test_runs_are_stacked_where_they_share_an_environment():
+    runs = expand(SMALL | {"sweep": {"split": ["iid", "classes:5"], "seed": [1, 2, 3]}})
+    assert [len(group) for group in groups(runs, most=8)] == [2, 1, 2, 1]
+    assert [len(group) for group in groups(runs, most=1)] == [1] * 6
+    assert [len(group) for group in groups(runs, most=100)] == [3, 3]
+
+
+def test_stacked_runs_are_the_runs_they_would_have_been_alone(tmp_path):
+    runs = expand(SMALL | {"sweep": MIXED})
+    sweep(runs, tmp_path, max_models=100)
+    for planned in runs:
+        alone = run(planned.config)
+        together = load(tmp_path / planned.name / "model.fsz")
+        assert np.count_nonzero(alone.model.mask ^ together.mask) <= 4
+        both = alone.model.mask & together.mask
+        gap = np.abs(alone.model.trainable_weights - together.trainable_weights)[both].max()
+        assert gap < 1e-3 * np.abs(together.weights).max(), planned.name
+        entries = read_history(tmp_path / planned.name / "history.jsonl")
+        assert [entry.round for entry in entries] == [entry.round for entry in alone.history]
+        assert entries[-1].upload_bytes is not None
+
+
+def test_an_error_in_one_run_stops_them_all_and_is_raised(tmp_path):
+    runs = expand(SMALL | {"sweep": {"seed": [1, 2]}})
+
+    def fail(planned, entry):
+        if planned.name == "seed-2" and entry.round == 2:
+            raise RunError("no more")
+
+    with pytest.raises(RunError, match="no more"):
+        sweep(runs, tmp_path, max_models=100, on_round=fail)
+    sweep(runs, tmp_path, max_models=100)  # and goes on from there
+    assert [len(read_history(tmp_path / planned.name / "history.jsonl")) for planned in runs] == [3, 3]
+
+
+def test_what_is_finished_is_not_played_again(tmp_path):
+    runs = expand(SMALL | {"sweep": {"seed": [1, 2]}})
+    sweep(runs, tmp_path)
+    played = []
+    sweep(runs, tmp_path, on_round=lambda planned, entry: played.append(planned))
+    assert not played
+    with pytest.raises(RunError, match="--resume"):
+        check_folder(tmp_path, runs, resume=False)
+    with pytest.raises(RunError, match="another configuration"):
+        sweep(expand(SMALL | {"lr": 0.5, "sweep": {"seed": [1, 2]}}), tmp_path)
+
+
+def test_the_command_stopped_and_resumed(elsewhere):
+    (elsewhere / "s.toml").write_text("rounds = 40\nepochs = 1\nclients = 4\n[sweep]\nseed = [1, 2, 3]\n")
+    words = [sys.executable, "-m", "fedsparsify", "sweep", "s.toml", "--out", "o", "--max-models", "100"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not list(elsewhere.glob("o/*/checkpoint.fsz")):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "--resume" in out
+    again = subprocess.run([*words, "--resume"], capture_output=True, text=True, env=os.environ | {"COLUMNS": "120"})
+    assert again.returncode == 0, again.stderr
+    assert "3 runs in o/" in again.stdout
+    assert len(list(elsewhere.glob("o/*/model.fsz"))) == 3
