@@ -1,0 +1,154 @@
+"""Seconds a round on a CPU: our cohort beside the loop a PyTorch user would write, and beside raw JAX (vmap + scan).
+
+    python benchmarks/simulation.py [--repeats 5] [--rivals loop,jax] [--busy]
+
+The shape is FashionMNIST's: `fc`, 10 clients × 6,000 samples, batch 32, 4 local epochs, plain SGD, random data. Every
+side is a process of its own that plays one round whenever it is told to; they take turns, so that a noisy machine is
+noisy for all of them. `--busy` keeps one core busy with another process throughout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing as mp
+import statistics
+import time
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+CLIENTS, SAMPLES, BATCH, EPOCHS, LR = 10, 6000, 32, 4, 0.02
+
+
+def data() -> tuple[np.ndarray, np.ndarray]:
+    """Random pictures and labels."""
+    rng = np.random.default_rng(0)
+    x = rng.random((CLIENTS * SAMPLES, 1, 28, 28), np.float32)
+    return x, rng.integers(0, 10, CLIENTS * SAMPLES)
+
+
+def orders(round: int) -> np.ndarray:
+    """Samples of every client, epoch by epoch, (clients, epochs, samples)."""
+    rng = np.random.default_rng(round)
+    return np.stack([[rng.permutation(SAMPLES) for _ in range(EPOCHS)] for _ in range(CLIENTS)])
+
+
+def ours(pipe: Connection) -> None:
+    """fedsparsify's simulator: one round of FedAvg, evaluation left out."""
+    from fedsparsify import RunConfig
+    from fedsparsify.data import Dataset
+    from fedsparsify.federation.simulated import Simulated
+
+    x, y = data()
+    config = RunConfig(data="fashion-mnist", method="fedavg")
+    federation = Simulated(config, Dataset("random", x, y, x[:10], y[:10]))
+    model = federation.initial()
+    rng = np.random.default_rng(0)
+    for round in iter(pipe.recv, None):
+        model = config.method.merge(round, model, federation.ask(config.method, round, model), rng)
+        pipe.send("done")
+
+
+def loop(pipe: Connection) -> None:
+    """The loop a user would write: a module, an optimiser, client after client; one thread, which is its best."""
+    import copy
+
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(1)
+    x, y = (torch.from_numpy(array) for array in data())
+    layers = [nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)]
+    server = nn.Sequential(*layers)
+    for round in iter(pipe.recv, None):
+        mean = {name: torch.zeros_like(value) for name, value in server.state_dict().items()}
+        for client, epochs in enumerate(torch.from_numpy(orders(round))):
+            module = copy.deepcopy(server)
+            optimiser = torch.optim.SGD(module.parameters(), lr=LR)
+            for order in epochs:
+                for batch in (order + client * SAMPLES).split(BATCH):
+                    optimiser.zero_grad()
+                    nn.functional.cross_entropy(module(x[batch]), y[batch]).backward()
+                    optimiser.step()
+            for name, value in module.state_dict().items():
+                mean[name] += value / CLIENTS
+        server.load_state_dict(mean)
+        pipe.send("done")
+
+
+def jax(pipe: Connection) -> None:
+    """Raw JAX: a scan over steps, mapped over clients, compiled; the last, smaller batch of an epoch apart."""
+    import jax as j
+    import jax.numpy as jnp
+
+    x, y = data()
+    x = jnp.asarray(x.reshape(CLIENTS, SAMPLES, 784))
+    y = jnp.asarray(y.reshape(CLIENTS, SAMPLES))
+    rng = np.random.default_rng(1)
+    sizes = [(784, 128), (128, 128), (128, 10)]
+    server = [(jnp.asarray(rng.normal(0, 0.05, s).astype(np.float32)), jnp.zeros(s[1])) for s in sizes]
+
+    def loss(weights, xs, ys):  # type: ignore[no-untyped-def]
+        h = xs
+        for w, b in weights[:-1]:
+            h = j.nn.relu(h @ w + b)
+        logits = h @ weights[-1][0] + weights[-1][1]
+        return -jnp.take_along_axis(j.nn.log_softmax(logits), ys[:, None], 1).mean()
+
+    def step(weights, rows, xs, ys):  # type: ignore[no-untyped-def]
+        gradient = j.grad(loss)(weights, xs[rows], ys[rows])
+        return j.tree_util.tree_map(lambda w, g: w - LR * g, weights, gradient)
+
+    def client(weights, xs, ys, order):  # type: ignore[no-untyped-def]
+        full = SAMPLES // BATCH * BATCH
+
+        def epoch(weights, row):  # type: ignore[no-untyped-def]
+            body = row[:full].reshape(-1, BATCH)
+            weights, _ = j.lax.scan(lambda w, rows: (step(w, rows, xs, ys), None), weights, body)
+            return step(weights, row[full:], xs, ys), None
+
+        return j.lax.scan(epoch, weights, order)[0]
+
+    play = j.jit(lambda w, o: j.tree_util.tree_map(lambda v: v.mean(0), j.vmap(client, (None, 0, 0, 0))(w, x, y, o)))
+    for round in iter(pipe.recv, None):
+        server = j.block_until_ready(play(server, jnp.asarray(orders(round))))
+        pipe.send("done")
+
+
+def spin() -> None:
+    """Keep one core busy."""
+    while True:
+        sum(range(100_000))
+
+
+def main() -> None:
+    """Take turns and print medians and ratios."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rivals", default="loop")
+    parser.add_argument("--busy", action="store_true")
+    words = parser.parse_args()
+    sides = {"ours": ours} | {name: {"loop": loop, "jax": jax}[name] for name in words.rivals.split(",") if name}
+    context = mp.get_context("spawn")
+    if words.busy:
+        context.Process(target=spin, daemon=True).start()
+    pipes = {}
+    for name, side in sides.items():
+        pipes[name], end = context.Pipe()
+        context.Process(target=side, args=(end,), daemon=True).start()
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for round in range(1, words.repeats + 2):
+        for name, pipe in pipes.items():
+            began = time.perf_counter()
+            pipe.send(round)
+            pipe.recv()
+            if round > 1:  # the first is for compilers and caches
+                times[name].append(time.perf_counter() - began)
+    for name, taken in times.items():
+        middle = statistics.median(taken)
+        ratio = middle / statistics.median(times["ours"])
+        print(f"{name:6s} {middle:7.2f} s a round (from {min(taken):.2f} to {max(taken):.2f})  {ratio:5.2f}×")
+
+
+if __name__ == "__main__":
+    main()
