@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich import progress as bars
 from rich.console import Console
 from rich.table import Table
 
 from .config import read_toml
 from .federation.ledger import Entry, read_history
+from .progress import bar
 
 
 @click.command()
@@ -45,29 +45,20 @@ def sweep(file: Path, out: Path | None, resume: bool, device: str | None, max_mo
     console = Console()
     total = sum(planned.config.rounds for planned in runs)
     done: dict[str, int] = {}
-    bar = bars.Progress(
-        bars.TextColumn("{task.description}"),
-        bars.BarColumn(),
-        bars.MofNCompleteColumn(),
-        bars.TimeElapsedColumn(),
-        bars.TextColumn("left"),
-        bars.TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
-    task = bar.add_task(f"{len(runs)} runs", total=total)
+    live = bar(console)
+    task = live.add_task(f"{len(runs)} runs", total=total)
 
     def show(planned: Planned, entry: Entry) -> None:
         done[planned.name] = entry.round
         text = f"{planned.name}: round {entry.round}, accuracy {entry.accuracy:.3f}"
-        bar.update(task, completed=sum(done.values()), description=text)
+        live.update(task, completed=sum(done.values()), description=text)
         if not console.is_terminal and entry.round == planned.config.rounds:
             console.print(
                 f"{planned.name}: accuracy {entry.accuracy:.4f}, sparsity {entry.sparsity:.4f}", highlight=False
             )
 
     try:
-        with bar:
+        with live:
             play(runs, out, max_models, show)
     except KeyboardInterrupt:
         console.print("Stopped. Nothing is lost; go on with:")

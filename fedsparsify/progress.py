@@ -14,22 +14,27 @@ from .federation.ledger import Entry
 from .wire.artefact import load
 
 
+def bar(console: Console) -> bars.Progress:
+    """Rounds done, time taken and left; nothing where nobody looks."""
+    return bars.Progress(
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("left"),
+        bars.TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
 class Progress:
     """A live bar on a terminal; elsewhere a line for every tenth of the run."""
 
     def __init__(self, console: Console, config: RunConfig) -> None:
         self._console, self._rounds = console, config.rounds
         self.round = 0
-        self._bar = bars.Progress(
-            bars.TextColumn("{task.description}"),
-            bars.BarColumn(),
-            bars.MofNCompleteColumn(),
-            bars.TimeElapsedColumn(),
-            bars.TextColumn("left"),
-            bars.TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
+        self._bar = bar(console)
         self._task = self._bar.add_task(f"{config.method_name} on {config.data}", total=config.rounds)
 
     def __enter__(self) -> Progress:

@@ -68,7 +68,7 @@ ALLOWED = {
     "report": {"config", "federation", "progress", "wire"},
     "export": {"errors", "graph", "model", "wire"},
     "cli_files": {"export", "wire"},
-    "cli_sweep": {"config", "federation", "report"},
+    "cli_sweep": {"config", "federation", "progress", "report"},
     "cli": {
         "cli_files",
         "cli_sweep",

@@ -11,7 +11,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.functional import cross_entropy
 
 from ..keyed import KeyedDropout
-from .batches import Batches
+from .batches import Batches, Turn
 from .stack import Stack
 
 
@@ -34,29 +34,20 @@ class AnyStack:
         logits = functional_call(self._module, (tensors, buffers), (x,))
         return cross_entropy(logits, y), buffers
 
-    def step(
-        self,
-        rows: torch.Tensor,
-        keys: torch.Tensor,
-        start: int,
-        into: torch.Tensor | None,
-        lr: float,
-        losses: torch.Tensor,
-    ) -> None:
-        """One batch of each model, rows (models, batch); adds the losses of its samples to `losses`."""
-        x, y = self._batches(rows, keys)
-        stop = start + len(x)
-        tensors = {name: block[start:stop] for name, block in self._stack.tensors.items()}
-        buffers: dict[str, Any] = {name: block[start:stop] for name, block in self._stack.buffers.items()}
-        extra = {f"{name}.key": keys for name in self._keys}
+    def step(self, turn: Turn) -> None:
+        """Gradients of every model into the buffer, or applied at once."""
+        x, y = self._batches(turn.rows, turn.keys)
+        tensors = {name: block[turn.span] for name, block in self._stack.tensors.items()}
+        buffers: dict[str, Any] = {name: block[turn.span] for name, block in self._stack.buffers.items()}
+        extra = {f"{name}.key": turn.keys for name in self._keys}
         extra |= {name: b.expand(len(x), *b.shape).clone() for name, b in self._counters.items()}
         gradients, (means, after) = self._mapped(tensors, buffers | extra, x, y)
-        losses[start:stop] += means * x.shape[1]
+        turn.losses[turn.span] += means * x.shape[1]
         for name, block in buffers.items():
             block.copy_(after[name])
-        targets = tensors if into is None else self._stack.blocks(into)
+        targets = tensors if turn.into is None else self._stack.blocks(turn.into)
         for name, gradient in gradients.items():
-            if into is None:
-                targets[name].sub_(gradient, alpha=lr)
+            if turn.into is None:
+                targets[name].sub_(gradient, alpha=turn.lr)
             else:
-                targets[name][start:stop] = gradient
+                targets[name][turn.span] = gradient

@@ -19,7 +19,7 @@ from ..keyed import KeyedDropout
 from ..methods import Fit, Update
 from ..networks import layout_of, model_of
 from .any_stack import AnyStack
-from .batches import Batches
+from .batches import Batches, Turn
 from .dense_stack import DenseStack
 from .stack import Stack
 from .trainer import Network, Trainer
@@ -60,9 +60,8 @@ class Cohort:
         rows = torch.arange(4, device=self._device).view(2, 2) % len(self._batches.samples.y)
         keys = torch.zeros(2, dtype=torch.int64, device=self._device)
         try:
-            AnyStack(self._module, stack, self._batches).step(
-                rows, keys, 0, None, 0.0, torch.zeros(2, device=self._device)
-            )
+            losses = torch.zeros(2, device=self._device)
+            AnyStack(self._module, stack, self._batches).step(Turn(rows, keys, 0, None, 0.0, losses))
         except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
             reason = str(error).strip().splitlines()[0]
             warnings.warn(f"this network trains one client at a time, it cannot be batched: {reason}", stacklevel=2)

@@ -27,6 +27,23 @@ class Step:
         return slice(self.start, self.start + self.models)
 
 
+@dataclass(frozen=True)
+class Turn:
+    """One training step as a network sees it."""
+
+    rows: torch.Tensor  # (models, batch), samples of each model
+    keys: torch.Tensor  # (models,), of what is random in this step
+    start: int  # the first of the models in the stack
+    into: torch.Tensor | None  # buffer for the gradients; None: plain SGD, applied as they are computed
+    lr: float
+    losses: torch.Tensor  # of all models of the stack; the samples' losses are added
+
+    @property
+    def span(self) -> slice:
+        """The models that take part."""
+        return slice(self.start, self.start + len(self.rows))
+
+
 def steps(samples: Sequence[int], batch: int) -> Iterator[Step]:
     """An epoch of clients with so many samples each, largest first: every client sees its batches in order."""
     for number in range(samples[0] // batch):

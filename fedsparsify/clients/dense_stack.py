@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from ..keyed import KeyedDropout, uniform
-from .batches import Batches
+from .batches import Batches, Turn
 from .stack import Stack
 
 
@@ -34,26 +34,14 @@ class DenseStack:
             and isinstance(children[-1], nn.Linear)
         )
 
-    def step(
-        self,
-        rows: torch.Tensor,
-        keys: torch.Tensor,
-        start: int,
-        into: torch.Tensor | None,
-        lr: float,
-        losses: torch.Tensor,
-    ) -> None:
-        """One batch of each model, rows (models, batch); adds the losses of its samples to `losses`.
-
-        The gradient goes into the buffer `into`, or straight into the weights where there is none.
-        """
-        x, y = self._batches(rows, keys)
-        stop, batch = start + len(x), x.shape[1]
-        weights = {name: block[start:stop] for name, block in self._stack.tensors.items()}
+    def step(self, turn: Turn) -> None:
+        """Forwards, backwards, and on along the gradient where there is no buffer for it."""
+        x, y = self._batches(turn.rows, turn.keys)
+        weights = {name: block[turn.span] for name, block in self._stack.tensors.items()}
         targets = weights
-        beta, alpha = 1.0, -lr
-        if into is not None:
-            targets = {name: block[start:stop] for name, block in self._stack.blocks(into).items()}
+        beta, alpha = 1.0, -turn.lr
+        if turn.into is not None:
+            targets = {name: block[turn.span] for name, block in self._stack.blocks(turn.into).items()}
             beta, alpha = 0.0, 1.0
         tape: list[torch.Tensor] = []
         h = x.flatten(2)
@@ -67,14 +55,14 @@ class DenseStack:
                 h = h.relu_()
                 tape.append(h)
             elif isinstance(layer, KeyedDropout):
-                kept = uniform(keys, h[0].numel(), layer.salt).view(h.shape) >= layer.p
+                kept = uniform(turn.keys, h[0].numel(), layer.salt).view(h.shape) >= layer.p
                 scale = kept * (1 / (1 - layer.p))
                 h = h * scale
                 tape.append(scale)
-        losses[start:stop] += cross_entropy(h.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).sum(1)
+        turn.losses[turn.span] += cross_entropy(h.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).sum(1)
         d = torch.softmax(h, 2)
         d.scatter_add_(2, y.unsqueeze(2), torch.full_like(y, -1, dtype=d.dtype).unsqueeze(2))
-        d /= batch
+        d /= x.shape[1]
         for position, (name, layer) in reversed(list(enumerate(self._layers))):
             if isinstance(layer, nn.Linear):
                 before = tape.pop()

@@ -13,7 +13,7 @@ from torch import nn
 
 from ..keyed import KeyedDropout, uniform
 from . import kernels, passes
-from .batches import Batches
+from .batches import Batches, Turn
 from .gpu_layers import Drop, Layer, Norm, Pool, Product, Values, cdiv, cover
 from .stack import Order, Stack
 
@@ -163,29 +163,21 @@ class GpuStack:
             self._side,
         )
 
-    def step(
-        self,
-        rows: torch.Tensor,
-        keys: torch.Tensor,
-        start: int,
-        into: torch.Tensor | None,
-        lr: float,
-        losses: torch.Tensor,
-    ) -> None:
-        """One batch of each model, rows (models, batch): gradients into the buffer, or applied where there is none."""
+    def step(self, turn: Turn) -> None:
+        """Gradients of every model into the buffer, or applied at once."""
+        rows = turn.rows
         models, batch = rows.shape
-        span = slice(start, start + models)
-        values = self._values(span, into, lr)
-        h = self._gather(rows, keys)
+        values = self._values(turn.span, turn.into, turn.lr)
+        h = self._gather(rows, turn.keys)
         for layer in self._layers:
             if isinstance(layer, Drop):
-                layer.keys = keys
+                layer.keys = turn.keys
             if isinstance(layer, Product) and layer.taps == 1:
                 h = h.view(models, batch, -1)
             h = layer.forward(h, values)
         d, classes = torch.empty_like(h), h.shape[2]
         kernels._loss[(models,)](
-            *(h, self._labels, rows, rows.stride(0), d, losses[span]),
+            *(h, self._labels, rows, rows.stride(0), d, turn.losses[turn.span]),
             *(batch, classes, cover(batch, 32, 1024), cover(classes, 16, 1024)),
         )
         for position, layer in reversed(list(enumerate(self._layers))):

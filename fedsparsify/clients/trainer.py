@@ -13,7 +13,7 @@ from ..config import Training
 from ..data.partition import Indices
 from ..keyed import KEYS, STRIDE
 from ..methods import Fit, Update
-from .batches import Step, steps
+from .batches import Step, Turn, steps
 from .sgd import SGD, FusedSGD
 from .stack import Stack
 from .worker import Worker
@@ -22,15 +22,7 @@ from .worker import Worker
 class Network(Protocol):
     """Something that can take one training step of many models."""
 
-    def step(
-        self,
-        rows: torch.Tensor,
-        keys: torch.Tensor,
-        start: int,
-        into: torch.Tensor | None,
-        lr: float,
-        losses: torch.Tensor,
-    ) -> None:
+    def step(self, turn: Turn) -> None:
         """Gradients of the models from `start` into a buffer, or applied at once; losses added up."""
 
 
@@ -132,7 +124,8 @@ class Trainer:
             keys = self._keys[step.span]
             if self._draws:
                 keys = (keys + (STRIDE * (step.number + 1) & KEYS)) & KEYS
-            self._network.step(rows, keys, step.start, self._sgd.gradient, self._training.lr, self._losses)
+            turn = Turn(rows, keys, step.start, self._sgd.gradient, self._training.lr, self._losses)
+            self._network.step(turn)
             self._sgd.step(step.span)
 
     def _answers(self, workers: Sequence[Worker], requests: Sequence[Fit]) -> list[Update]:

@@ -13,7 +13,7 @@ from torch import nn
 
 from fedsparsify import RunConfig
 from fedsparsify.clients.any_stack import AnyStack
-from fedsparsify.clients.batches import Batches
+from fedsparsify.clients.batches import Batches, Turn
 from fedsparsify.clients.flat import FlatModule
 from fedsparsify.clients.gpu_stack import GpuStack, orders, plan
 from fedsparsify.clients.stack import Stack
@@ -67,8 +67,8 @@ def check(module: nn.Module, shape, classes, batch, augment, precision="fp32", t
     gradients = [torch.full_like(stack.weights, float("nan")) for stack in stacks]  # every entry must be written
     rows, keys = torch.randint(0, 40, (models, batch), device=DEVICE), torch.arange(models, device=DEVICE) * 977 + 5
     losses = torch.zeros(2, models, device=DEVICE)
-    mapped.step(rows, keys, 0, gradients[0], 0.1, losses[0])
-    ours.step(rows, keys, 0, gradients[1], 0.1, losses[1])
+    mapped.step(Turn(rows, keys, 0, gradients[0], 0.1, losses[0]))
+    ours.step(Turn(rows, keys, 0, gradients[1], 0.1, losses[1]))
     assert torch.allclose(losses[0], losses[1], rtol=max(tolerance, 1e-5)), (losses[0], losses[1])
     expected, found = (stack.get_rows(gradient) for stack, gradient in zip(stacks, gradients, strict=True))
     for name, span in layout.slices.items():
@@ -78,7 +78,7 @@ def check(module: nn.Module, shape, classes, batch, augment, precision="fp32", t
     for name, block in stacks[0].buffers.items():
         assert torch.allclose(block, stacks[1].buffers[name], rtol=max(tolerance, 1e-4), atol=tolerance), name
     if ours.plain:  # plain SGD applied at once is the same as the gradient it would have written
-        ours.step(rows, keys, 0, None, 0.1, losses[1])
+        ours.step(Turn(rows, keys, 0, None, 0.1, losses[1]))
         after = stacks[0].get_rows(stacks[0].weights) - 0.1 * expected
         assert torch.allclose(stacks[1].get_rows(stacks[1].weights), after, rtol=1e-4, atol=1e-5)
     print(f"{shape} batch {batch} {precision}{' augmented' if augment else ''}: equal")
