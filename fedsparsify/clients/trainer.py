@@ -69,7 +69,7 @@ class Trainer:
         for _ in range(epochs):
             self._prepare(workers, samples[0])
             self._play(plan, (tuple(samples), self._sgd.prox))
-        self._sgd.leave(workers if self._training.keep_optimizer or self._training.momentum else ())
+        self._sgd.leave(workers)
         return self._answers(workers, requests)
 
     def _prepare(self, workers: Sequence[Worker], longest: int) -> None:
