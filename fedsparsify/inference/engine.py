@@ -1,0 +1,137 @@
+"""Run a sparse model: numpy in, numpy out, no training framework."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import prod
+from pathlib import Path
+from threading import Lock
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelError
+from ..graph import INPUT, Node
+from ..model import Floats, SparseModel
+from ..wire.artefact import load, load_facts
+from .kernels import execute
+from .machine import lanes_here
+from .program import Program, build_program
+from .shapes import is_flat, shapes_of
+from .steps import Flatten, read_steps
+
+Key = tuple[tuple[int, ...], bool, int]
+
+
+class Engine:
+    """A sparse model made ready to run. Threads may share it; equal batches give equal bits."""
+
+    def __init__(
+        self,
+        model: str | Path | SparseModel,
+        threads: int | None = None,
+        graph: Sequence[Node] | None = None,
+        lanes: int | None = None,
+    ) -> None:
+        """Read a model.fsz, or take a model with the graph of its network. `lanes` overrides the machine's width."""
+        started = perf_counter()
+        if not isinstance(model, SparseModel):
+            graph = graph or graph_of(Path(model))
+            model = load(model)
+        if graph is None:
+            raise ModelError("a SparseModel alone does not say what its network computes; give the graph too.")
+        self.threads = threads or len(os.sched_getaffinity(0))
+        self.lanes = lanes or lanes_here()
+        self._steps = read_steps(graph, model.tensors())
+        self._programs: dict[Key, Program] = {}
+        self._arenas: dict[Key, list[Floats]] = {}
+        self._lock = Lock()
+        self._pool = ThreadPoolExecutor(self.threads - 1, "fedsparsify") if self.threads > 1 else None
+        self.load_seconds = perf_counter() - started
+        self.first_run_seconds: float | None = None
+
+    def run(self, batch: Any) -> Floats:
+        """Logits of a batch: (images, …) → (images, classes)."""
+        started = perf_counter()
+        x = np.ascontiguousarray(batch, np.float32)
+        if x.ndim < 2:
+            raise ModelError(f"a batch has a dimension for the images. Received: shape {x.shape}.")
+        shape = self._sample_shape(x.shape[1:])
+        blocks = list(self._blocks(len(x), shape))
+        outputs = self._program((shape, True, 1) if not blocks else blocks[0][0]).outputs
+        y = np.empty((len(x), prod(outputs)), np.float32)
+        self._run_blocks(blocks, x.reshape(len(x), prod(x.shape[1:])), y)
+        if self.first_run_seconds is None:
+            self.first_run_seconds = perf_counter() - started
+        return y if is_flat(self._steps, x.ndim - 1) else y.reshape(len(x), *outputs)
+
+    def _sample_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """A network that flattens its input at once takes rows of features."""
+        readers = [step for step in self._steps if INPUT in step.inputs]
+        return (prod(shape),) if all(isinstance(step, Flatten) for step in readers) else shape
+
+    def _blocks(self, images: int, shape: tuple[int, ...]) -> Iterable[tuple[Key, int, int]]:
+        """Which program serves which images: (program, first image, how many)."""
+        wide = self._width(images, shape)
+        block = wide * self.lanes
+        start = 0
+        while images - start > self.lanes // 4 or (wide > 1 and start < images):
+            count = min(block, images - start)
+            yield (shape, False, wide), start, count
+            start += count
+        for image in range(start, images):
+            yield (shape, True, 1), image, 1
+
+    def _width(self, images: int, shape: tuple[int, ...]) -> int:
+        """How many vectors of images a flat network takes side by side."""
+        if len(shape) == 3:
+            return 1
+        return next((wide for wide in (4, 2) if images > wide // 2 * self.lanes), 1)
+
+    def _run_blocks(self, blocks: list[tuple[Key, int, int]], x: Floats, y: Floats) -> None:
+        parts = [blocks[k :: self.threads] for k in range(min(self.threads, len(blocks)))]
+        waiting = [self._pool.submit(self._run_part, part, x, y) for part in parts[1:]] if self._pool else []
+        if parts:
+            self._run_part(parts[0], x, y)
+        for other in waiting:
+            other.result()
+
+    def _run_part(self, blocks: list[tuple[Key, int, int]], x: Floats, y: Floats) -> None:
+        for key, start, count in blocks:
+            program = self._program(key)
+            arena = self._borrow(key, program)
+            rows = slice(start, start + count)
+            constants = program.stream, program.params, program.indices
+            execute((0,) * self.lanes, program.table, arena, *constants, x[rows].ravel(), y[rows].reshape(-1), count)
+            self._arenas[key].append(arena)
+
+    def _borrow(self, key: Key, program: Program) -> Floats:
+        try:
+            return self._arenas[key].pop()
+        except IndexError:
+            return program.arena()
+
+    def _program(self, key: Key) -> Program:
+        known = self._programs.get(key)
+        if known is None:
+            with self._lock:
+                if key not in self._programs:
+                    shape, single, wide = key
+                    self._arenas[key] = []
+                    self._programs[key] = build_program(
+                        self._steps, shapes_of(self._steps, shape), self.lanes, single, wide
+                    )
+                known = self._programs[key]
+        return known
+
+
+def graph_of(path: Path) -> tuple[Node, ...]:
+    """The graph that a model's file carries."""
+    facts = load_facts(path)
+    if "graph" not in facts:
+        reason = facts.get("graph_missing", "it was written without one")
+        raise ModelError(f"{path} says no graph, so it cannot run here: {reason}.")
+    return tuple(Node(n["op"], n["output"], tuple(n["inputs"]), n["tensors"], n["attributes"]) for n in facts["graph"])

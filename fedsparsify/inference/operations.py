@@ -1,0 +1,56 @@
+"""The table that a program is: one row an operation, all numbers. Offsets and strides count floats."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class Kind(IntEnum):
+    """What a row does."""
+
+    PACK = 0  # input → arena
+    UNPACK = 1  # arena → output
+    MOVE = 2  # arena → arena, into other lanes
+    HALO = 3
+    SPARSE = 4
+    DENSE = 5
+    WINOGRAD = 6
+    POOL = 7
+    AFFINE = 8
+    ADD = 9
+    CURVE = 10
+    SOFTMAX = 11
+
+
+_INTEGERS = (
+    "kind",
+    "image",  # first image of the block that the row serves; skipped where the batch has fewer
+    "source",
+    "second",  # the other summand of ADD; scratch of a convolution
+    "target",
+    "channels",  # of the target
+    "depth",  # channels of the source, where they differ
+    "source_channel",
+    "second_channel",
+    "target_channel",
+    "source_row",
+    "second_row",
+    "target_row",
+    "rows",
+    "columns",
+    "stride_row",  # source floats between two outputs
+    "stride_column",
+    "tile",
+    "blocks",  # of input channels
+    "stream",
+    "params",
+    "table",
+    "count",
+    "per_image",
+    "flag",
+)
+OPERATION = np.dtype([(name, np.int64) for name in _INTEGERS] + [("low", np.float32), ("high", np.float32)])
+
+TILES = ((4, 4), (2, 4), (2, 2), (1, 4), (1, 2), (1, 1))  # rows × columns, as kernels.py numbers them
