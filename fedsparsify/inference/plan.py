@@ -66,8 +66,8 @@ class Place:
 
     @property
     def haloed(self) -> bool:
-        """Whether lanes must hand pixels to their neighbours."""
-        return self.grid != (1, 1) and any(self.before + self.after)
+        """Whether lanes must hand pixels to their neighbours, or what lies outside of the image is read."""
+        return self.grid != (1, 1) and (any(self.before + self.after) or (self.fill != 0 and self.ragged))
 
     @property
     def ragged(self) -> bool:
@@ -172,7 +172,7 @@ def places_of(level: Level, shapes: dict[str, Shape], lanes: int, wide: int = 1)
             before, after = reach(step, axis, source.block[axis], places[step.name].block[axis])
             source.before[axis] = max(source.before[axis], before)
             source.after[axis] = max(source.after[axis], after)
-        if isinstance(step, Pool) and not step.mean and any(source.before + source.after):
+        if isinstance(step, Pool) and not step.mean and (step.ceil or any(step.padding)):
             source.fill = -inf
     return places
 
@@ -182,7 +182,7 @@ def separate_fills(steps: Sequence[Step]) -> tuple[Step, ...]:
     made: list[Step] = []
     for step in steps:
         shared = isinstance(step, Pool) and sum(other.inputs.count(step.inputs[0]) for other in steps) > 1
-        if isinstance(step, Pool) and shared and not step.mean and (any(step.padding) or step.kernel != step.stride):
+        if isinstance(step, Pool) and shared and not step.mean and (step.ceil or any(step.padding)):
             copy = Affine(f"{step.name}.input", step.inputs)
             made += [copy, replace(step, inputs=(copy.name,))]
         else:
