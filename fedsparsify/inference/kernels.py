@@ -9,10 +9,13 @@ import numpy as np
 
 from .compiled import compiled
 from .operations import Kind
-from .simd import read_int, sparse_tile
+from .simd import sparse_tile
+from .vectors import copy_float, pool_cell, read_int, shift_lanes, transpose
 
 ONE, TWO, FOUR = (0,), (0,) * 2, (0,) * 4
-(PACK, UNPACK, MOVE, HALO, SPARSE, DENSE, WINOGRAD, POOL, AFFINE, ADD, CURVE, SOFTMAX) = (int(kind) for kind in Kind)
+(PACK, UNPACK, MOVE, HALO, SPARSE, DENSE, WINOGRAD, POOL, AFFINE, ADD, CURVE, SOFTMAX, TRANSPOSE) = (
+    int(kind) for kind in Kind
+)
 
 
 @compiled
@@ -20,6 +23,7 @@ def execute(
     width: Any, table: Any, arena: Any, stream: Any, params: Any, indices: Any, x: Any, y: Any, images: Any
 ) -> None:
     """Run a program over one block of `images` images."""
+    base = arena.ctypes.data
     for k in range(len(table)):
         op = table[k]
         left = images - op.image
@@ -31,11 +35,15 @@ def execute(
         elif kind == HALO:
             _halo(width, op, arena, indices)
         elif kind == PACK:
-            _move(op, x, op.source + op.image * op.second, arena, op.target, indices, left)
+            start = x.ctypes.data + 4 * op.image * op.second
+            _move(op, start, base + 4 * op.target, indices, left)
+        elif kind == TRANSPOSE:
+            _transpose(width, op, x.ctypes.data, base + 4 * op.target, left)
         elif kind == UNPACK:
-            _move(op, arena, op.source, y, op.target + op.image * op.second, indices, left)
+            start = y.ctypes.data + 4 * op.image * op.second
+            _move(op, base + 4 * op.source, start, indices, left)
         elif kind == MOVE:
-            _move(op, arena, op.source, arena, op.target, indices, left)
+            _move(op, base + 4 * op.source, base + 4 * op.target, indices, left)
         elif kind == POOL:
             _pool(width, op, arena, params, indices)
         elif kind == AFFINE:
@@ -49,13 +57,30 @@ def execute(
 
 
 @compiled
-def _move(op: Any, source: Any, start: Any, target: Any, end: Any, indices: Any, images: Any) -> None:
+def _move(op: Any, source: Any, target: Any, indices: Any, images: Any) -> None:
     """Copy scattered floats, channel by channel: pairs (from, to) of each image that is there."""
     count = min(op.count, images * op.per_image)
     for c in range(op.channels):
-        a, b = start + c * op.source_channel, end + c * op.target_channel
-        for e in range(count):
-            target[b + indices[op.table + op.count + e]] = source[a + indices[op.table + e]]
+        a, b = source + 4 * c * op.source_channel, target + 4 * c * op.target_channel
+        at = indices.ctypes.data + 4 * op.table
+        for _ in range(count):
+            copy_float(b + 4 * read_int(at + 4), a + 4 * read_int(at))
+            at += 8
+
+
+@compiled
+def _transpose(width: Any, op: Any, source: Any, target: Any, images: Any) -> None:
+    """Rows of features into vectors of images."""
+    lanes = len(width)
+    for first in range(0, min(op.count, images), lanes):
+        rows = min(lanes, images - first)
+        whole = op.channels // lanes * lanes if rows == lanes else 0
+        a, b = source + 4 * first * op.channels, target + 4 * first
+        for c in range(0, whole, lanes):
+            transpose(width, b + 4 * c * op.target_channel, 4 * op.target_channel, a + 4 * c, 4 * op.channels)
+        for c in range(whole, op.channels):
+            for row in range(rows):
+                copy_float(b + 4 * (c * op.target_channel + row), a + 4 * (row * op.channels + c))
 
 
 @compiled
@@ -120,68 +145,54 @@ def _sparse_tiles(width: Any, rows: Any, columns: Any, op: Any, arena: Any, stre
 def _halo(width: Any, op: Any, arena: Any, indices: Any) -> None:
     """Write the fill outside of the image, then hand border pixels from lane to lane: columns, then rows.
 
-    The table holds above, left, below, right; the grid's rows and columns; then the cells to fill.
+    The table holds above, left, below, right; the grid's columns; a mask for each of the four; then the cells to fill.
     """
     lanes, t = len(width), op.table
-    above, left, below, right = indices[t], indices[t + 1], indices[t + 2], indices[t + 3]
-    gy, gx = indices[t + 4], indices[t + 5]
+    above, left, below, right, across = indices[t], indices[t + 1], indices[t + 2], indices[t + 3], indices[t + 4]
+    vector, row_bytes, fill = 4 * lanes, 4 * op.target_row, op.low
+    masks = indices.ctypes.data + 4 * (t + 5)
     for c in range(op.channels):
         start = op.target + c * op.target_channel
         for e in range(op.count):
-            arena[start + indices[t + 6 + e]] = op.low
+            arena[start + indices[t + 5 + 4 * lanes + e]] = fill
+        corner = arena.ctypes.data + 4 * start
         for i in range(op.rows):
-            row = start + i * op.target_row
+            row = corner + i * row_bytes
             for j in range(left):
-                _shift(width, arena, row - (j + 1) * lanes, row + (op.columns - 1 - j) * lanes, 1, 1, gx, 0, op.low)
+                shift_lanes(
+                    width, row - (j + 1) * vector, row + (op.columns - 1 - j) * vector - 4, masks + vector, fill
+                )
             for j in range(right):
-                _shift(width, arena, row + (op.columns + j) * lanes, row + j * lanes, -1, 1, gx, gx - 1, op.low)
+                shift_lanes(width, row + (op.columns + j) * vector, row + j * vector + 4, masks + 3 * vector, fill)
         for j in range(-left, op.columns + right):
-            column = start + j * lanes
+            column, by = corner + j * vector, 4 * across
             for i in range(above):
-                a, b = column - (i + 1) * op.target_row, column + (op.rows - 1 - i) * op.target_row
-                _shift(width, arena, a, b, gx, gx, gy, 0, op.low)
+                lower = column + (op.rows - 1 - i) * row_bytes
+                shift_lanes(width, column - (i + 1) * row_bytes, lower - by, masks, fill)
             for i in range(below):
-                a, b = column + (op.rows + i) * op.target_row, column + i * op.target_row
-                _shift(width, arena, a, b, -gx, gx, gy, gy - 1, op.low)
-
-
-@compiled
-def _shift(
-    width: Any, arena: Any, target: Any, source: Any, by: Any, unit: Any, blocks: Any, border: Any, fill: Any
-) -> None:
-    """A vector moved by some lanes; blocks at the image's border get the fill."""
-    for lane in range(len(width)):
-        value = arena[source + lane - by]
-        arena[target + lane] = fill if lane // unit % blocks == border else value
+                upper = column + i * row_bytes
+                shift_lanes(width, column + (op.rows + i) * row_bytes, upper + by, masks + 2 * vector, fill)
 
 
 @compiled
 def _pool(width: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
     """Windows given as (first, behind last) row and column; mean values take a factor per output."""
-    lanes = len(width)
     t, q = op.table, op.table + 2 * op.rows
     scale, shift = op.params, op.params + op.channels
     factors = shift + op.channels
+    vector, row_bytes = 4 * len(width), 4 * op.source_row
     for c in range(op.channels):
-        source, target = op.source + c * op.source_channel, op.target + c * op.target_channel
+        source = arena.ctypes.data + 4 * (op.source + c * op.source_channel)
+        target = arena.ctypes.data + 4 * (op.target + c * op.target_channel)
         a, b = params[scale + c], params[shift + c]
         for i in range(op.rows):
+            r, height = indices[t + 2 * i], indices[t + 2 * i + 1] - indices[t + 2 * i]
             for j in range(op.columns):
-                out = target + i * op.target_row + j * lanes
-                for lane in range(lanes):
-                    arena[out + lane] = np.float32(0) if op.flag else np.float32(-np.inf)
-                for r in range(indices[t + 2 * i], indices[t + 2 * i + 1]):
-                    for s in range(indices[q + 2 * j], indices[q + 2 * j + 1]):
-                        cell = source + r * op.source_row + s * lanes
-                        if op.flag:
-                            for lane in range(lanes):
-                                arena[out + lane] += arena[cell + lane]
-                        else:
-                            for lane in range(lanes):
-                                arena[out + lane] = max(arena[out + lane], arena[cell + lane])
+                s, breadth = indices[q + 2 * j], indices[q + 2 * j + 1] - indices[q + 2 * j]
+                cell = source + r * row_bytes + s * vector
                 factor = a * params[factors + i * op.columns + j]
-                for lane in range(lanes):
-                    arena[out + lane] = min(max(arena[out + lane] * factor + b, op.low), op.high)
+                out = target + 4 * i * op.target_row + j * vector
+                pool_cell(width, out, cell, row_bytes, height, breadth, op.flag, factor, b, op.low, op.high)
 
 
 @compiled

@@ -22,6 +22,7 @@ class Kind(IntEnum):
     ADD = 9
     CURVE = 10
     SOFTMAX = 11
+    TRANSPOSE = 12  # flat input → arena
 
 
 _INTEGERS = (

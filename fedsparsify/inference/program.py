@@ -157,7 +157,7 @@ class _Builder:
         return np.asarray(i * place.row + (j + n // self.lanes) * self.lanes + lane, np.int32).reshape(images, -1)
 
     def _copy(self, kind: Kind, image: int, pairs: tuple[Integers, Integers], **values: Any) -> None:
-        table = self.indices.add(np.concatenate([part.ravel() for part in pairs]))
+        table = self.indices.add(np.stack([part.ravel() for part in pairs], 1))
         per_image = pairs[0].shape[1]
         self._row(kind, image, table=table, count=pairs[0].size, per_image=per_image, **values)
 
@@ -167,6 +167,10 @@ class _Builder:
 
     def _pack(self, place: Place, image: int, images: int) -> None:
         shape = place.shape
+        if shape[1:] == (1, 1):
+            ends = {"target": place.origin, "target_channel": place.channel, "channels": shape[0]}
+            self._row(Kind.TRANSPOSE, image, count=images, **ends)
+            return
         pairs = self._samples(shape, images), self._pixels(place, images)
         ends = {"second": prod(shape), "source_channel": shape[1] * shape[2]}
         ends |= {"target": place.origin, "target_channel": place.channel, "channels": shape[0]}
@@ -200,8 +204,10 @@ class _Builder:
             inside = np.zeros(shape[1:], np.bool_)
             inside[: place.shape[1], : place.shape[2]] = True
             outside = cells[:, ~inside].ravel()
-        header = [*place.before, *place.after, *place.grid]
-        table = self.indices.add(np.concatenate([np.array(header, np.int32), outside]))
+        (rows, columns), lane = place.grid, np.arange(self.lanes)
+        by, bx = lane // columns % rows, lane % columns
+        masks = np.concatenate([by > 0, bx > 0, by < rows - 1, bx < columns - 1])
+        table = self.indices.add(np.concatenate([[*place.before, *place.after, columns], masks, outside]))
         values = {"table": table, "count": outside.size, "low": place.fill, **self._target(place)}
         self._row(Kind.HALO, image, **values)
 

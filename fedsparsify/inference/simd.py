@@ -40,6 +40,12 @@ class Emitter:
         loaded.align = self.bytes if kind is self.vector else FLOAT_BYTES
         return loaded
 
+    def load_anywhere(self, address: Any, kind: Any = None) -> Any:
+        """A vector (of floats, or of `kind`) from an address that need not be aligned."""
+        loaded = self.builder.load(self.builder.inttoptr(address, (kind or self.vector).as_pointer()))
+        loaded.align = FLOAT_BYTES
+        return loaded
+
     def store(self, value: Any, address: Any) -> None:
         """A vector to an aligned address."""
         self.builder.store(value, self.builder.inttoptr(address, self.vector.as_pointer())).align = self.bytes
@@ -188,13 +194,3 @@ def sparse_tile(  # type: ignore[no-untyped-def]
     i64, f32 = types.int64, types.float32
     numbers = (i64, i64, i64, i64, i64, i64, i64, i64, f32, i64, i64, f32, f32)
     return i64(width, rows, columns, *numbers), generate
-
-
-@intrinsic
-def read_int(_, address):  # type: ignore[no-untyped-def]
-    """The 32-bit integer at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.sext(Emitter(builder, 1).load(args[0], I32), I64)
-
-    return types.int64(types.int64), generate
