@@ -51,6 +51,8 @@ class RunConfig(Training):
     min_clients: int = option(1, "a round with fewer usable answers stops the run")
     split: str = option("iid", "who holds what: iid, classes:K or dirichlet:ALPHA")
     device: str = option("cpu", "where to train: cpu, cuda or cuda:N")
+    wire: bool = option(True, "send models through the wire format, and count their bytes")
+    wire_precision: Literal["fp32", "fp16", "bf16", "int8"] = option("fp32", "values on the wire; fp32 is lossless")
     checkpoint_every: int = option(1, "rounds between checkpoints")
 
     def __post_init__(self) -> None:
@@ -86,6 +88,8 @@ class RunConfig(Training):
                 f"min_clients must not exceed the {self.participants} clients that a round asks. "
                 f"Received: {self.min_clients!r}."
             )
+        if self.wire_precision != "fp32" and not self.wire:
+            raise ConfigError(f"wire_precision needs the wire. Received: {self.wire_precision!r} with wire off.")
         parse_split(self.split)
         self.method.schedule(1)  # building it checks the method's settings against the number of rounds
 

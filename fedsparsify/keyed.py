@@ -40,7 +40,9 @@ def _mix(x: torch.Tensor) -> torch.Tensor:
 def uniform(key: torch.Tensor, count: int, salt: int = 0) -> torch.Tensor:
     """`count` float32 numbers in [0, 1) from an int64 scalar tensor."""
     counter = torch.arange(count, device=key.device)
-    bits = _mix(_mix(counter + key) ^ _mix((key >> 31) + 0x632BE5AB * (salt + 1)))
+    inner = _mix(key)
+    outer = _mix(inner + (key >> 31) + 0x632BE5AB * (salt + 1))  # both halves of the key are in both words
+    bits = _mix(_mix(counter + inner) ^ outer)
     return (bits >> 8).to(torch.float32) * 2.0**-24
 
 

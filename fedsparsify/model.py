@@ -6,6 +6,7 @@ averaged and sent like any other value but never pruned. The mask is state of it
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -41,8 +42,7 @@ class Layout:
     statistics: tuple[TensorSpec, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [spec.name for spec in self]
-        if twice := {name for name in names if names.count(name) > 1}:
+        if twice := [name for name, count in Counter(spec.name for spec in self).items() if count > 1]:
             raise ModelError(f"a layout names each tensor once. Received twice: {', '.join(sorted(twice))}")
 
     def __iter__(self) -> Any:
@@ -90,7 +90,7 @@ class SparseModel:
                     f"{what} must be {size:,} flat values of {np.dtype(dtype)}. "
                     f"Received: shape {array.shape} of {array.dtype}"
                 )
-        if np.any(self.weights[: self.layout.trainable][~self.mask]):
+        if np.any((self.trainable_weights != 0) > self.mask):
             raise ModelError("weights outside the mask must be zero; build the model with SparseModel.under(mask)")
 
     @classmethod

@@ -70,12 +70,17 @@ def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[t
     sent = sum(entry.download_params + entry.upload_params for entry in history)
     dense = sum((entry.clients + len(entry.refused)) * 2 * total for entry in history)
     size = model.stat().st_size
+    taken = sum((entry.download_bytes or 0) + (entry.upload_bytes or 0) for entry in history)
     return [
         ("network", f"{config.network}, {total:,} parameters"),
         ("clients", f"{config.participants} of {config.clients} a round, {config.rounds} rounds"),
         ("accuracy", f"{last.accuracy:.4f}  (best {best.accuracy:.4f}, round {best.round})"),
         ("sparsity", f"{last.sparsity:.4f}  ({last.nonzero:,} parameters left)"),
         ("parameters sent", f"{sent / 1e6:,.1f} million  ({dense / sent:.2f}× fewer than dense)"),
+        (
+            "bytes sent",
+            f"{taken / 1e6:,.1f} MB  ({4 * dense / taken:.2f}× fewer than dense)" if taken else "not counted",
+        ),
         ("model file", f"{size:,} bytes  ({4 * total / size:.1f}× smaller than dense float32)"),
         ("time", f"{sum(entry.seconds for entry in history):,.1f} s"),
     ]

@@ -31,7 +31,11 @@ def test_equation_3_keeps_on_a_tie_and_counts_an_odd_cohort_exactly():
 
 def test_mean_under_the_majority():
     tally = Tally()
-    for model in (small_model([2, 2, 0], [1, 1, 0]), small_model([4, 0, 0], [1, 0, 0]), small_model([6, 0, 3], [1, 0, 1])):
+    for model in (
+        small_model([2, 2, 0], [1, 1, 0]),
+        small_model([4, 0, 0], [1, 0, 0]),
+        small_model([6, 0, 3], [1, 0, 1]),
+    ):
         tally.add(model, 1)
     mean = tally.mean(tally.majority())
     assert mean.weights.tolist() == [4, 0, 0]

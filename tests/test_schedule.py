@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -54,7 +55,7 @@ def test_schedules_climb_from_initial_to_final(final, rounds, every, exponent, d
     start = data.draw(st.integers(1, rounds))
     schedule = GradualSchedule(final, rounds, initial, start, every, exponent)
     values = [schedule(t) for t in range(rounds + 1)]
-    assert all(a <= b + 1e-12 for a, b in zip(values, values[1:], strict=False))
+    assert all(a <= b + 1e-12 for a, b in pairwise(values))
     assert values[-1] == final
     assert all(initial - 1e-12 <= value <= final + 1e-12 for value in values)
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from ..keyed import KeyedDropout
 from ..model import Floats, SparseModel
-from ..networks import layout_of, state_of
+from ..networks import layout_of, model_of, state_of
 
 
 class FlatModule:
@@ -21,7 +21,7 @@ class FlatModule:
         self.module = module.to(device)
         self.device = device
         self.layout = layout_of(module)
-        self.weights = torch.zeros(self.layout.total, device=device)
+        self.weights = torch.from_numpy(model_of(module).weights).to(device)
         self.gradient = torch.zeros(self.layout.trainable, device=device)
         self.key = torch.zeros((), dtype=torch.int64, device=device)
         _, statistics = state_of(module)

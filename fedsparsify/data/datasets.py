@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -264,13 +265,13 @@ def check_known(name: str) -> None:
 
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {part: file[part] for part in PARTS}
     except FileNotFoundError:
         raise DataError(f"there is no file {path}.") from None
     except KeyError as error:
         raise DataError(f"{path} must hold {', '.join(PARTS)}. Missing: {error.args[0].split()[0]}.") from None
-    except (OSError, ValueError, EOFError, ImportError) as error:
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise DataError(f"{path} cannot be read as an .npz of plain arrays: {error}") from error
 
 

@@ -82,10 +82,7 @@ class Home:
                     progressbar=True,
                     downloader=pooch.HTTPDownloader(progressbar=True, timeout=30),
                 )
-            except (
-                OSError,
-                ValueError,
-            ) as error:  # requests' errors are OSErrors; a wrong hash is a ValueError
+            except (OSError, ValueError) as error:  # no network; a wrong hash
                 raise DataError(f"{self.missing(name)} (tried {url}: {type(error).__name__})") from error
             if self.archive_hash:
                 self._unpack(self.folder / name)

@@ -26,6 +26,8 @@ class Entry:
     download_params: int  # values sent to the clients that were asked
     upload_params: int  # values the clients sent
     paper_params: int  # the same round in the paper's convention: it charges uploads at the size after the purge
+    download_bytes: int | None = None  # what those values took as bytes, masks and headers included; None: not sent
+    upload_bytes: int | None = None
     train_loss: float
     seconds: float
     refused: dict[str, str] = field(default_factory=dict)  # client → why its answer was left out

@@ -44,11 +44,16 @@ class Gate:
         self._updates, self._expected = updates, expected
         self.refused: dict[str, str] = {}
         self.passed = self.upload_params = self.samples = 0
+        self.download_bytes: int | None = None
+        self.upload_bytes: int | None = None
         self._loss = 0.0
 
     def __iter__(self) -> Iterator[Update]:
         for update in self._updates:
             self.upload_params += update.model.nonzero
+            if update.upload_bytes is not None and update.download_bytes is not None:
+                self.download_bytes = (self.download_bytes or 0) + update.download_bytes
+                self.upload_bytes = (self.upload_bytes or 0) + update.upload_bytes
             if reason := self._fault(update):
                 self.refused[f"client {update.client}"] = reason
                 continue
@@ -100,6 +105,8 @@ def play(
                 clients=gate.passed,
                 download_params=asked * model.nonzero,
                 upload_params=gate.upload_params,
+                download_bytes=gate.download_bytes,
+                upload_bytes=gate.upload_bytes,
                 paper_params=asked * (model.nonzero + merged.nonzero),
                 train_loss=gate.train_loss,
                 seconds=time.perf_counter() - began,

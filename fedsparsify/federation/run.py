@@ -21,8 +21,10 @@ from ..wire.artefact import save
 from ..wire.files import atomic
 from .checkpoint import Checkpoint
 from .ledger import Entry, Ledger
+from .memory import Memory
 from .rounds import play
 from .simulated import Simulated
+from .wired import Wired
 
 
 @dataclass(frozen=True)
@@ -103,16 +105,18 @@ def run(
             file.write(json.dumps(holdings(dataset.y_train, federation.parts, dataset.classes).tolist()).encode())
     if state:
         federation.velocities.update(state.velocities)
+    memory = state.memory if state else Memory()
+    carrier = Wired(federation, config.wire_precision, memory) if config.wire else federation
     model, first = (state.model, state.round + 1) if state else (federation.initial(), 1)
     seen = on_round or (lambda entry: None)
     for entry in ledger.entries:
         seen(entry)
-    rounds = play(federation, config.method, model, first, config.rounds, config.seed, config.min_clients)
+    rounds = play(carrier, config.method, model, first, config.rounds, config.seed, config.min_clients)
     for model, entry in rounds:
         with uninterrupted():
             ledger.append(entry)
             if folder and (entry.round % config.checkpoint_every == 0 or entry.round == config.rounds):
-                Checkpoint(entry.round, model, federation.velocities).save(folder.checkpoint)
+                Checkpoint(entry.round, model, federation.velocities, memory).save(folder.checkpoint)
         seen(entry)
     if folder:
         save(folder.model, model, facts(config, dataset, ledger.entries[-1]))

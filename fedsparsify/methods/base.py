@@ -35,7 +35,10 @@ class Update:
     model: SparseModel
     samples: int
     loss: float = float("nan")
-    client: int = -1  # filled in by whoever carried the question
+    # Filled in by whoever carried the question:
+    client: int = -1
+    download_bytes: int | None = None
+    upload_bytes: int | None = None
 
     def under(self, mask: Mask) -> Update:
         """The same update with its model pruned to `mask`."""

@@ -1,21 +1,30 @@
-"""One file for a model: its layout, its mask, the values that survive, and facts about it.
+"""`model.fsz`: a model in the wire's own encoding, behind a JSON header with everything that is known about it.
 
-An interim container (`.npz` of plain arrays, no pickle); the wire format will take its place behind the same verbs.
+`save` and `load` are the public verbs. Checkpoints are the same file with further arrays behind the model.
 """
 
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import FedSparsifyError, WireError
-from ..model import Layout, SparseModel, TensorSpec
+from ..errors import WireError
+from ..graph import Node
+from ..model import SparseModel
+from .binary import Bytes, Reader, Writer
+from .codec import MAX_VALUES, decode, encode
 from .files import atomic
+from .graphs import parse_graph
+from .values import read_values, write_values
+
+MAGIC = b"FSZM\x01"  # the last byte is the version
+MAX_HEADER = 1 << 24
+MAX_FILE = 1 << 34
+Arrays = Mapping[str, np.ndarray]  # flat, of float32 or uint8
 
 
 def save(path: str | Path, model: SparseModel, facts: Mapping[str, Any] | None = None) -> None:
@@ -33,50 +42,87 @@ def load_facts(path: str | Path) -> dict[str, Any]:
     return read(Path(path))[1]
 
 
-def write(path: Path, model: SparseModel, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """`save`, with further arrays beside the model."""
-    header = {
-        "tensors": [[spec.name, list(spec.shape)] for spec in model.layout.tensors],
-        "statistics": [[spec.name, list(spec.shape)] for spec in model.layout.statistics],
-        "facts": dict(facts),
-    }
-    kept = np.concatenate([model.trainable_weights[model.mask], model.weights[model.layout.trainable :]])
+def load_graph(path: str | Path) -> tuple[Node, ...]:
+    """What the network computes, checked against the model's tensors."""
+    model, facts, _ = read(Path(path))
+    if "graph" not in facts:
+        reason = facts.get("graph_missing", "it was saved without one")
+        raise WireError(f"{path} does not say what its network computes: {reason}.")
+    try:
+        return parse_graph(facts["graph"], model.layout)
+    except WireError as error:
+        raise WireError(f"{path}: {error}") from error
+
+
+def write(path: Path, model: SparseModel, facts: Mapping[str, Any], arrays: Arrays) -> None:
+    """`save`, with further flat arrays of float32 or uint8 behind the model."""
+    data = pack(model, facts, arrays)
     with atomic(path) as file:
-        np.savez(
-            file,
-            allow_pickle=False,
-            header=np.frombuffer(json.dumps(header).encode(), np.uint8),
-            mask=np.packbits(model.mask),
-            values=kept,
-            **arrays,
-        )
+        file.write(data)
 
 
 def read(path: Path) -> tuple[SparseModel, dict[str, Any], dict[str, np.ndarray]]:
     """Model, facts and further arrays of a file."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        header = json.loads(arrays.pop("header").tobytes())
-        layout = Layout(
-            tuple(TensorSpec(name, tuple(shape)) for name, shape in header["tensors"]),
-            tuple(TensorSpec(name, tuple(shape)) for name, shape in header["statistics"]),
-        )
-        mask = np.unpackbits(arrays.pop("mask"), count=layout.trainable).astype(np.bool_)
-        values = arrays.pop("values")
-        weights = np.zeros(layout.total, np.float32)
-        weights[: layout.trainable][mask] = values[: int(mask.sum())]
-        weights[layout.trainable :] = values[int(mask.sum()) :]
-        return SparseModel(layout, weights, mask), header["facts"], arrays
+        if (size := path.stat().st_size) > MAX_FILE:
+            raise WireError(f"a model file has at most {MAX_FILE:,} bytes. Received: {size:,}.")
+        return unpack(path.read_bytes())
     except FileNotFoundError:
         raise WireError(f"there is no file {path}.") from None
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        KeyError,
-        TypeError,
-        zipfile.BadZipFile,
-        FedSparsifyError,
-    ) as error:
+    except OSError as error:
+        raise WireError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except WireError as error:
         raise WireError(f"{path} is not a model file, or is damaged: {error}") from error
+
+
+def pack(model: SparseModel, facts: Mapping[str, Any], arrays: Arrays) -> bytes:
+    """The bytes of a model file."""
+    listed = [[name, str(array.dtype), array.size] for name, array in arrays.items()]
+    header = {"facts": dict(facts), "arrays": listed}
+    writer = Writer(MAGIC)
+    writer.section(json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode())
+    blob = encode(model)
+    writer.varint(len(blob))
+    writer.buffer += blob
+    for array in arrays.values():
+        if array.dtype == np.uint8:
+            writer.section(array.tobytes())
+        else:
+            write_values(writer, array, np.array([array.size]), "fp32")
+    return writer.sealed()
+
+
+def unpack(data: Bytes, max_values: int = MAX_VALUES) -> tuple[SparseModel, dict[str, Any], dict[str, np.ndarray]]:
+    """Model, facts and further arrays from the bytes of a file."""
+    reader = Reader.sealed(data, MAGIC, "a model file")
+    facts, listed = _header(reader, reader.section("the header", MAX_HEADER, exact=False), max_values)
+    model = decode(reader.take(reader.varint("length of the model", len(data)), "the model"), max_values=max_values)
+    arrays: dict[str, np.ndarray] = {}
+    for name, kind, count in listed:
+        if kind == "uint8":
+            arrays[name] = np.frombuffer(reader.section(f"array {name!r}", count), np.uint8)
+        else:
+            arrays[name] = read_values(reader, np.array([count]), "fp32")
+    reader.end()
+    return model, facts, arrays
+
+
+def _header(reader: Reader, text: Bytes, most: int) -> tuple[dict[str, Any], list[tuple[str, str, int]]]:
+    """Facts, and the arrays that follow: name, type and size."""
+    try:
+        header = json.loads(bytes(text))
+    except (ValueError, RecursionError) as error:
+        raise reader.fail(f"the header is not JSON: {error}") from None
+    match header:
+        case {"facts": dict() as facts, "arrays": list() as arrays}:
+            pass
+        case _:
+            raise reader.fail("the header must hold facts and a list of arrays")
+    listed = []
+    for item in arrays:
+        match item:
+            case [str() as name, "float32" | "uint8" as kind, int() as count] if 0 <= count <= most:
+                listed.append((name, kind, count))
+            case _:
+                raise reader.fail(f"an array must be a name, a type and a size. Received: {str(item)[:80]}")
+    return facts, listed

@@ -14,7 +14,7 @@ from ..errors import RunError
 @contextmanager
 def atomic(path: Path) -> Iterator[IO[bytes]]:
     """A binary file that takes the place of `path` only once everything in it is on disk."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name}.partial")  # one name, so that what a kill left is written over
     try:
         with partial.open("wb") as file:
             yield file

@@ -1,0 +1,51 @@
+"""A federation whose models travel as bytes: clients train what was decoded, and what they upload is decoded again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..methods import Method, Update
+from ..model import Floats, Mask, SparseModel
+from ..wire.codec import decode, encode
+from ..wire.values import Precision
+from .memory import Memory
+from .rounds import Evaluated, Federation
+
+
+class Wired:
+    """Any federation behind the wire format. Every update comes with the bytes of both its ways."""
+
+    def __init__(self, inner: Federation, precision: Precision = "fp32", memory: Memory | None = None) -> None:
+        self._inner, self._precision = inner, precision
+        self.memory = memory or Memory()
+
+    def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
+        """The clients' answers as the server decodes them."""
+        downloads: dict[int | None, int] = {}  # clients that saw the same mask last are sent the same blob
+        arrived = model if self._precision == "fp32" else self._carry(model, None)[1]
+        for update in self._inner.ask(method, round, arrived):
+            version = self.memory.seen.get(update.client)
+            if version not in downloads:
+                downloads[version] = self._carry(model, self.memory.mask(version, model.mask.size))[0]
+            common = model.mask if update.model.layout == model.layout else None
+            uploaded, decoded = self._carry(update.model, common)
+            self.memory.sent(update.client, round, model.mask)
+            yield replace(update, model=decoded, download_bytes=downloads[version], upload_bytes=uploaded)
+
+    def _carry(self, model: SparseModel, known: Mask | None) -> tuple[int, SparseModel]:
+        """How many bytes a model takes, and what arrives."""
+        precision = self._precision if model.finite else "fp32"  # a diverged client is refused by name, not by encoding
+        blob = encode(model, known, precision, layout_known=known is not None)
+        if precision == "fp32":
+            return len(blob), model  # lossless: what would be decoded is this very model, and tests hold it to that
+        return len(blob), decode(blob, known, model.layout)
+
+    def evaluate(self, model: SparseModel) -> Evaluated:
+        """How good the model is, at the server."""
+        return self._inner.evaluate(model)
+
+    @property
+    def velocities(self) -> dict[int, Floats]:
+        """Momentum stays with the clients."""
+        return self._inner.velocities

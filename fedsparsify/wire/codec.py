@@ -1,0 +1,161 @@
+"""A sparse model as bytes, and back; `docs/wire-format.md` has the format in full.
+
+Whoever holds a mask in common with the receiver sends the difference to it, and where both know the network's layout
+as well, nothing but values: the mask and layout in common are then named by a hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import WireError
+from ..model import Layout, Mask, SparseModel, TensorSpec
+from .binary import Bytes, Reader, Writer
+from .masks import read_difference, read_subset, write_difference, write_subset
+from .values import PRECISIONS, Precision, read_values, write_values
+
+MAGIC = b"FSZ\x01"  # the last byte is the version
+MAX_VALUES = 1 << 28  # a model of 1 GiB; `decode` takes another cap
+MAX_TENSORS = 1 << 14
+MAX_DIMENSIONS = 32
+MAX_NAME = 1024
+WHOLE, DIFFERENCE, UPDATE = range(3)  # everything inside · mask against a known one · layout known as well
+
+
+def encode(
+    model: SparseModel, known_mask: Mask | None = None, precision: Precision = "fp32", layout_known: bool = False
+) -> bytes:
+    """A model as bytes. `known_mask` is one that the receiver has; with `layout_known` it has the layout, too.
+
+    "fp32" is lossless. The others round the trainable values; statistics are always float32.
+    """
+    if precision not in PRECISIONS:
+        raise WireError(f"precision must be one of {', '.join(PRECISIONS)}. Received: {precision!r}.")
+    layout = model.layout
+    writer = Writer(MAGIC)
+    writer.buffer += _mask_fields(model, known_mask, layout_known)
+    writer.buffer.append(PRECISIONS.index(precision))
+    kept = np.flatnonzero(model.mask)
+    write_values(writer, model.weights[kept], _counts(layout.tensors, kept), precision)
+    write_values(writer, model.weights[layout.trainable :], _sizes(layout.statistics), "fp32")
+    return writer.sealed()
+
+
+def decode(
+    blob: Bytes, known_mask: Mask | None = None, layout: Layout | None = None, max_values: int = MAX_VALUES
+) -> SparseModel:
+    """The model in a blob. One that is a difference needs the `known_mask` it was made against.
+
+    Where `layout` is given the model must have it. Otherwise the blob describes its own, of at most `max_values`.
+    """
+    reader = Reader.sealed(blob, MAGIC, "a model's blob")
+    form = reader.byte("form", UPDATE)
+    name = None if form == WHOLE else bytes(reader.take(8, "the name of the known mask"))
+    found = _known_layout(layout) if form == UPDATE else _read_layout(reader, max_values)
+    if layout is not None and found != layout:
+        raise WireError("the blob's tensors are not those of the network that was expected.")
+    if name is None:
+        mask = read_subset(reader, found.trainable, "the mask")
+    else:
+        mask = read_difference(reader, _checked(name, found, known_mask))
+    precision = PRECISIONS[reader.byte("precision", len(PRECISIONS) - 1)]
+    kept = np.flatnonzero(mask)
+    values = read_values(reader, _counts(found.tensors, kept), precision)
+    statistics = read_values(reader, _sizes(found.statistics), "fp32")
+    reader.end()
+    weights = np.zeros(found.total, np.float32)
+    weights[kept] = values
+    weights[found.trainable :] = statistics
+    return SparseModel(found, weights, mask)
+
+
+def mask_name(layout: Layout, mask: Mask) -> bytes:
+    """Eight bytes that name a mask of a layout: BLAKE2b of the layout's fields and the mask's bitmap."""
+    writer = Writer()
+    _write_layout(writer, layout)
+    return hashlib.blake2b(bytes(writer.buffer) + np.packbits(mask).tobytes(), digest_size=8).digest()
+
+
+def _mask_fields(model: SparseModel, known: Mask | None, layout_known: bool) -> bytearray:
+    """Form, name, layout and mask, in the form that takes fewer bytes."""
+    whole = Writer(bytes([WHOLE]))
+    _write_layout(whole, model.layout)
+    if known is None:
+        write_subset(whole, model.mask)
+        return whole.buffer
+    if known.dtype != np.bool_ or known.shape != model.mask.shape:
+        raise WireError(
+            f"known_mask must be {model.mask.size:,} truths. Received: shape {known.shape} of {known.dtype}."
+        )
+    difference = Writer(bytes([UPDATE if layout_known else DIFFERENCE]) + mask_name(model.layout, known))
+    if not layout_known:
+        _write_layout(difference, model.layout)
+    write_difference(difference, model.mask, known)
+    if len(difference.buffer) <= len(whole.buffer):  # a mask of no bytes could not win
+        return difference.buffer
+    write_subset(whole, model.mask)
+    return min(difference.buffer, whole.buffer, key=len)
+
+
+def _checked(name: bytes, layout: Layout, known: Mask | None) -> Mask:
+    """The known mask, once it is seen to be the one that the blob names."""
+    if known is None:
+        raise WireError(f"the blob is a difference to mask {name.hex()}: decode it with that known_mask.")
+    if known.dtype != np.bool_ or known.shape != (layout.trainable,):
+        raise WireError(f"known_mask must be {layout.trainable:,} truths. Received: shape {known.shape}.")
+    if (mine := mask_name(layout, known)) != name:
+        raise WireError(f"the blob is a difference to mask {name.hex()}. Received: known_mask {mine.hex()}.")
+    return known
+
+
+def _known_layout(layout: Layout | None) -> Layout:
+    if layout is None:
+        raise WireError("the blob leaves the layout out, as its receiver knows it: decode it with that layout.")
+    return layout
+
+
+def _write_layout(writer: Writer, layout: Layout) -> None:
+    for specs in (layout.tensors, layout.statistics):
+        writer.varint(len(specs))
+        for spec in specs:
+            writer.text(spec.name)
+            writer.varint(len(spec.shape))
+            for side in spec.shape:
+                writer.varint(side)
+
+
+def _read_layout(reader: Reader, most: int) -> Layout:
+    """Names and shapes; nothing is allocated for their values yet, and all of them together stay below the cap."""
+    groups: list[tuple[TensorSpec, ...]] = []
+    names: set[str] = set()
+    left = most
+    for group in ("trainable tensors", "statistics"):
+        specs = []
+        for _ in range(reader.varint(f"number of {group}", MAX_TENSORS)):
+            name = reader.text("a tensor's name", MAX_NAME)
+            if name in names:
+                raise reader.fail(f"tensor {name!r} is there twice")
+            names.add(name)
+            sides = reader.varint(f"dimensions of {name!r}", MAX_DIMENSIONS)
+            shape = tuple(reader.varint(f"shape of {name!r}", most) for _ in range(sides))
+            # An empty tensor's other sides count, too: numpy refuses shapes whose sides multiply beyond an address.
+            if (size := prod(side or 1 for side in shape)) > left:
+                raise reader.fail(f"{name!r} has {size:,} values; of at most {most:,}, {left:,} are left")
+            left -= size
+            specs.append(TensorSpec(name, shape))
+        groups.append(tuple(specs))
+    return Layout(groups[0], groups[1])
+
+
+def _sizes(specs: tuple[TensorSpec, ...]) -> NDArray[np.int64]:
+    return np.array([spec.size for spec in specs], np.int64)
+
+
+def _counts(specs: tuple[TensorSpec, ...], kept: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many of the places `kept` lie in each tensor."""
+    ends = np.searchsorted(kept, np.cumsum(_sizes(specs)))
+    return np.diff(ends, prepend=0)

@@ -1,0 +1,94 @@
+"""Values as bytes: numbers turned so that the exponent leads, cut into byte planes, each plane a section.
+
+A trained tensor's exponents take a handful of values and shrink to a few bits; mantissas are noise and stay raw.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import WireError
+from ..model import Floats
+from .binary import Reader, Writer
+
+Precision: TypeAlias = Literal["fp32", "fp16", "bf16", "int8"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)  # a precision's place here is its byte on the wire
+
+
+def write_values(writer: Writer, values: Floats, counts: NDArray[np.int64], precision: Precision) -> None:
+    """Flat values that belong to consecutive tensors, `counts` of them each; no values take no bytes."""
+    if not values.size:
+        return
+    match precision:
+        case "fp32":
+            _write_planes(writer, values.view(np.uint32))
+        case "fp16":
+            with np.errstate(over="ignore", invalid="ignore"):  # too large becomes infinite, for the receiver to refuse
+                _write_planes(writer, values.astype(np.float16).view(np.uint16))
+        case "bf16":
+            _write_planes(writer, _to_brain(values))
+        case "int8":
+            scales = _scales(values, counts)
+            writer.buffer += scales.astype("<f4").tobytes()
+            steps = np.repeat(np.where(scales > 0, scales, np.float32(1)), counts)
+            writer.section(np.clip(np.rint(values / steps), -127, 127).astype(np.int8).tobytes())
+
+
+def read_values(reader: Reader, counts: NDArray[np.int64], precision: Precision) -> Floats:
+    """Float32 values of consecutive tensors."""
+    if not counts.sum():
+        return np.zeros(0, np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is no number is for the receiver of the model to refuse
+        return _read_values(reader, counts, int(counts.sum()), precision)
+
+
+def _read_values(reader: Reader, counts: NDArray[np.int64], count: int, precision: Precision) -> Floats:
+    match precision:
+        case "fp32":
+            return _read_planes(reader, count, 4).view(np.float32)
+        case "fp16":
+            return _read_planes(reader, count, 2).view(np.float16).astype(np.float32)
+        case "bf16":
+            return (_read_planes(reader, count, 2).astype(np.uint32) << 16).view(np.float32)
+        case "int8":
+            scales = np.frombuffer(reader.take(4 * counts.size, "the scales"), "<f4").astype(np.float32)
+            if bad := int(np.count_nonzero(~(np.isfinite(scales) & (scales >= 0)))):
+                raise reader.fail(f"{bad:,} of {scales.size:,} scales are negative, infinite or no number")
+            steps = np.frombuffer(reader.section("the steps", count), np.int8)
+            return steps.astype(np.float32) * np.repeat(scales, counts)
+
+
+def _to_brain(values: Floats) -> NDArray[np.uint16]:
+    """The upper half of each float, rounded to even; what is no number stays none."""
+    bits = values.view(np.uint32)
+    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
+    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
+
+
+def _scales(values: Floats, counts: NDArray[np.int64]) -> Floats:
+    """The step of each tensor: 127 of them reach its largest value."""
+    if not np.isfinite(values).all():
+        raise WireError("int8 holds numbers only. Received: weights that are NaN or infinite.")
+    ends = np.cumsum(counts)
+    parts = (values[end - count : end] for end, count in zip(ends, counts, strict=True))
+    return np.array([np.abs(part).max(initial=0) / np.float32(127) for part in parts], np.float32)
+
+
+def _write_planes(writer: Writer, words: NDArray[np.uint32] | NDArray[np.uint16]) -> None:
+    """Rotate the sign to the end, then one section a byte, the most significant first."""
+    width = words.dtype.itemsize
+    turned = (words << 1) | (words >> (8 * width - 1))
+    planes = np.ascontiguousarray(turned.astype(f">u{width}").view(np.uint8).reshape(-1, width).T)
+    for plane in planes:
+        writer.section(plane.data)
+
+
+def _read_planes(reader: Reader, count: int, width: int) -> NDArray[Any]:
+    planes = np.empty((count, width), np.uint8)
+    for place in range(width):
+        planes[:, place] = np.frombuffer(reader.section(f"byte plane {place + 1} of the values", count), np.uint8)
+    turned = planes.view(f">u{width}").reshape(count).astype(f"=u{width}")
+    return np.asarray((turned >> 1) | (turned << (8 * width - 1)))

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsparsify import partition
+from fedsparsify.data import holdings
+from fedsparsify.errors import ConfigError, DataError
+
+BALANCED = np.repeat(np.arange(10), 200)
+
+
+def classes_of(part, labels=BALANCED):
+    return sorted(set(labels[part].tolist()))
+
+
+@pytest.mark.parametrize("clients", [10, 100])
+def test_fashion_mnist_classes_2_pairs_neighbours(clients):
+    parts = partition(BALANCED, clients, "classes:2")
+    per_pair = clients // 5
+    for client, part in enumerate(parts):
+        pair = client // per_pair
+        assert classes_of(part) == [2 * pair, 2 * pair + 1]
+        assert part.size == 2000 // clients
+
+
+def test_cifar10_classes_5_makes_two_halves():
+    parts = partition(BALANCED, 10, "classes:5")
+    assert [classes_of(part) for part in parts] == [[0, 1, 2, 3, 4]] * 5 + [[5, 6, 7, 8, 9]] * 5
+
+
+def test_classes_on_a_tiny_literal():
+    assert [part.tolist() for part in partition([0, 1, 0, 1], 2, "classes:1")] == [[0, 2], [1, 3]]
+    assert [part.tolist() for part in partition([0, 1, 0, 1], 2, "classes:2")] == [[0, 1], [2, 3]]
+
+
+def test_the_last_clients_never_have_to_take_a_class_twice():
+    labels = np.repeat([0, 1, 2], 10)
+    assert [classes_of(part, labels) for part in partition(labels, 3, "classes:2")] == [[0, 1], [0, 2], [1, 2]]
+
+
+@settings(deadline=None)
+@given(
+    labels=st.lists(st.integers(0, 4), min_size=30, max_size=120).map(np.array),
+    clients=st.integers(1, 8),
+    how=st.sampled_from(["iid", "classes:2", "classes:3", "classes:5", "dirichlet:0.5", "dirichlet:100"]),
+    seed=st.integers(0, 5),
+)
+def test_a_partition_covers_everything_once_and_leaves_no_client_empty(labels, clients, how, seed):
+    try:
+        parts = partition(labels, clients, how, seed)
+    except DataError:
+        return
+    assert len(parts) == clients
+    assert all(part.size for part in parts)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(labels.size))
+    again = partition(labels, clients, how, seed)
+    assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True))
+    if how.startswith("classes"):
+        assert all(len(classes_of(part, labels)) == int(how[-1]) for part in parts)
+
+
+def test_iid_parts_are_equal_and_shuffled():
+    parts = partition(BALANCED, 10, "iid", seed=3)
+    assert {part.size for part in parts} == {200}
+    assert all(len(classes_of(part)) == 10 for part in parts)
+
+
+def test_dirichlet_skews_more_for_smaller_alpha():
+    def spread(how):
+        return np.std(holdings(BALANCED, partition(BALANCED, 10, how, 1), 10))
+
+    assert spread("dirichlet:0.1") > 2 * spread("dirichlet:10")
+
+
+@pytest.mark.parametrize(
+    ("clients", "how", "kind", "says"),
+    [
+        (10, "classes:11", DataError, "more classes a client than the 10"),
+        (2, "classes:2", DataError, "covers 4 of 10 classes"),
+        (3000, "iid", DataError, "empty"),
+        (1999, "dirichlet:0.01", DataError, "empty"),
+        (0, "iid", ConfigError, "at least 1"),
+        (10, "clases:2", ConfigError, "Did you mean 'classes'?"),
+        (10, "classes", ConfigError, "form classes:K"),
+        (10, "classes:two", ConfigError, "form classes:K"),
+        (10, "classes:2.5", ConfigError, "form classes:K"),
+        (10, "dirichlet:-1", ConfigError, "positive"),
+        (10, "dirichlet:inf", ConfigError, "positive"),
+        (10, "iid:3", ConfigError, "form iid"),
+    ],
+)
+def test_refusals(clients, how, kind, says):
+    with pytest.raises(kind) as caught:
+        partition(BALANCED, clients, how)
+    assert says in str(caught.value)

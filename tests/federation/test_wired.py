@@ -1,0 +1,166 @@
+"""What travels: bytes that are really those of blobs, and models that have really been through them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import small_model
+
+from fedsparsify import METHODS, RunConfig, run
+from fedsparsify.clients.worker import Evaluation
+from fedsparsify.errors import ConfigError
+from fedsparsify.federation.checkpoint import Checkpoint
+from fedsparsify.federation.memory import Memory
+from fedsparsify.federation.rounds import play
+from fedsparsify.federation.wired import Wired
+from fedsparsify.methods import FedAvg, FedSparsifyGlobal, Update
+from fedsparsify.wire.codec import decode, encode
+
+WEIGHTS = np.linspace(0.1, 4, 40, dtype=np.float32)
+
+
+class Scripted:
+    """A federation of which round t asks the clients `rounds[t - 1]`; each adds its number to the weights."""
+
+    velocities: dict = {}  # noqa: RUF012
+
+    def __init__(self, *rounds):
+        self.rounds, self.received = rounds, []
+
+    def ask(self, method, round, model):
+        self.received.append(model)
+        for client in self.rounds[round - 1]:
+            weights = np.where(model.mask, model.weights + client, 0).astype(np.float32)
+            yield Update(small_model(weights, model.mask), samples=1, client=client)
+
+    def evaluate(self, model):
+        return Evaluation(0.5, 1.0)
+
+
+def test_bytes_are_the_lengths_of_the_blobs_that_would_be_sent():
+    model = small_model(WEIGHTS)
+    method = FedSparsifyGlobal(rounds=3, sparsity=0.5)
+    inner = Scripted([0, 1], [1], [0, 1, 2])
+    played = list(play(Wired(inner), method, model, 1, 3, seed=0))
+    models = [model, *(m for m, _ in played)]
+    first, second, third = (entry for _, entry in played)
+
+    def down(t, known):
+        return len(
+            encode(models[t - 1], None if known is None else models[known - 1].mask, layout_known=known is not None)
+        )
+
+    def up(t, client):
+        sent = small_model(np.where(models[t - 1].mask, models[t - 1].weights + client, 0), models[t - 1].mask)
+        return len(encode(sent, models[t - 1].mask, layout_known=True))
+
+    assert (first.download_bytes, first.upload_bytes) == (2 * down(1, None), up(1, 0) + up(1, 1))
+    assert (second.download_bytes, second.upload_bytes) == (down(2, 1), up(2, 1))
+    # Client 0 missed a round, client 1 did not, client 2 is new and gets everything.
+    assert third.download_bytes == down(3, 1) + down(3, 2) + down(3, None)
+    assert third.upload_bytes == sum(up(3, client) for client in (0, 1, 2))
+
+
+def test_lossless_is_the_same_run_to_the_bit():
+    settings = {"rounds": 11, "epochs": 1, "clients": 4, "participation": 0.5}
+    for method in METHODS:
+        wired = run(RunConfig(method=method, **settings))
+        plain = run(RunConfig(method=method, wire=False, **settings))
+        assert wired.model.same_as(plain.model)
+        assert all(entry.upload_bytes and entry.download_bytes for entry in wired.history)
+        assert all(entry.upload_bytes is None and entry.download_bytes is None for entry in plain.history)
+
+
+def test_the_lossless_shortcut_is_what_decoding_gives():
+    """fp32 is not decoded in a simulation; the bytes it counts are those of blobs that decode to the same models."""
+    seen = []
+
+    class Watched(Wired):
+        def _carry(self, model, known):
+            count, arrived = super()._carry(model, known)
+            blob = encode(model, known, layout_known=known is not None)
+            assert len(blob) == count and decode(blob, known, model.layout).same_as(arrived)
+            seen.append(count)
+            return count, arrived
+
+    rounds = play(
+        Watched(Scripted([0, 1], [1, 2])), FedSparsifyGlobal(rounds=2, sparsity=0.5), small_model(WEIGHTS), 1, 2, 0
+    )
+    assert len(list(rounds)) == 2 and len(seen) == 7
+
+
+@pytest.mark.parametrize(("precision", "error"), [("fp16", 2e-3), ("bf16", 2e-2), ("int8", 2e-2)])
+def test_lossy_precision_really_acts_on_both_ways(precision, error):
+    model = small_model(WEIGHTS)
+    inner = Scripted([0])
+    [(merged, entry)] = play(Wired(inner, precision), FedAvg(rounds=1), model, 1, 1, seed=0)
+    [received] = inner.received
+    assert received.same_as(decode(encode(model, precision=precision))) and not received.same_as(model)
+    assert merged.same_as(decode(encode(received, precision=precision)))
+    np.testing.assert_allclose(merged.weights, model.weights, atol=error)
+    [(_, lossless)] = play(Wired(Scripted([0])), FedAvg(rounds=1), model, 1, 1, seed=0)
+    assert entry.upload_bytes < lossless.upload_bytes
+
+
+def test_a_diverged_client_is_refused_by_name_and_not_by_the_encoder():
+    class Diverged(Scripted):
+        def ask(self, method, round, model):
+            yield from super().ask(method, round, model)
+            yield Update(small_model([np.nan] * 40), samples=1, client=9)
+            yield Update(small_model([1, 2]), samples=1, client=8)  # and one of another network
+
+    [(_, entry)] = play(Wired(Diverged([0]), "int8"), FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
+    assert entry.clients == 1
+    assert "NaN" in entry.refused["client 9"] and "layout" in entry.refused["client 8"]
+
+
+def test_a_version_that_the_server_does_not_have_gets_everything():
+    memory = Memory({0: 7}, {})
+    assert memory.mask(7, 40) is None and memory.mask(None, 40) is None
+    [(_, entry)] = play(Wired(Scripted([0]), memory=memory), FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
+    assert entry.download_bytes == len(encode(small_model(WEIGHTS)))
+
+
+def test_memory_keeps_a_mask_as_long_as_a_client_has_it():
+    memory = Memory()
+    masks = {version: np.arange(11) % version == 0 for version in (1, 2, 3)}
+    memory.sent(0, 1, masks[1])
+    memory.sent(1, 1, masks[1])
+    memory.sent(0, 2, masks[2])
+    assert sorted(memory.bitmaps) == [1, 2]
+    memory.sent(1, 3, masks[3])
+    assert sorted(memory.bitmaps) == [2, 3]
+    assert all(np.array_equal(memory.mask(version, 11), masks[version]) for version in (2, 3))
+    assert memory.mask(2, 99) is None
+
+
+def test_memory_survives_in_the_checkpoint(tmp_path):
+    memory = Memory()
+    memory.sent(3, 1, np.array([True, False]))
+    memory.sent(5, 2, np.array([False, False]))
+    Checkpoint(2, small_model([1, 2]), {3: np.zeros(2, np.float32)}, memory).save(tmp_path / "c.fsz")
+    back = Checkpoint.load(tmp_path / "c.fsz")
+    assert back.memory.seen == {3: 1, 5: 2} and list(back.velocities) == [3]
+    assert back.memory.mask(1, 2).tolist() == [True, False]
+
+
+def test_stopped_and_resumed_the_bytes_are_those_of_a_run_never_stopped(tmp_path):
+    config = RunConfig(rounds=6, epochs=1, clients=6, participation=0.5)
+    whole = run(config, tmp_path / "whole")
+
+    def interrupt(entry):
+        if entry.round == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path / "cut", on_round=interrupt)
+    resumed = run(config, tmp_path / "cut", resume=True)
+    assert [(e.download_bytes, e.upload_bytes) for e in resumed.history] == [
+        (e.download_bytes, e.upload_bytes) for e in whole.history
+    ]
+
+
+def test_settings():
+    assert RunConfig(wire_precision="fp16").wire_precision == "fp16"
+    with pytest.raises(ConfigError, match="wire_precision needs the wire"):
+        RunConfig(wire=False, wire_precision="int8")

@@ -1,0 +1,104 @@
+"""The public names, and who may import whom."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedsparsify
+
+PACKAGE = Path(fedsparsify.__file__).parent
+
+
+def test_public_names():
+    assert fedsparsify.__all__ == sorted(
+        [
+            *("METHODS", "GradualSchedule", "Result", "RunConfig", "SparseModel", "communication_cost", "errors"),
+            *("keep_top", "load", "majority", "partition", "run", "save", "weighted"),
+        ],
+        key=lambda name: (not name.isupper(), name),
+    )
+    assert all(hasattr(fedsparsify, name) for name in fedsparsify.__all__)
+    with pytest.raises(AttributeError):
+        _ = fedsparsify.nothing
+
+
+def test_the_core_needs_numpy_alone():
+    code = (
+        "import sys, fedsparsify; fedsparsify.RunConfig(); "
+        "sys.exit(bool({'torch', 'matplotlib', 'click', 'rich', 'pooch'} & sys.modules.keys()))"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_every_error_has_one_base():
+    errors = fedsparsify.errors
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    assert len(kinds) > 5
+    assert all(issubclass(kind, errors.FedSparsifyError) for kind in kinds)
+
+
+# Who may import whom: each part may import itself and the parts named.
+CORE = {"errors", "options", "schedule", "model", "scores", "average"}
+ALLOWED = {
+    "errors": set(),
+    "options": {"errors"},
+    "plugins": {"errors"},
+    "graph": set(),
+    "schedule": {"errors"},
+    "model": {"errors"},
+    "scores": {"errors", "model", "schedule"},
+    "average": {"errors", "model"},
+    "methods": CORE | {"plugins"},
+    "data": {"errors", "model", "plugins"},
+    "config": {"errors", "options", "schedule", "methods", "data"},
+    "keyed": set(),
+    "networks": {"errors", "model", "plugins", "keyed"},
+    "clients": {"errors", "model", "methods", "data", "config", "keyed", "networks"},
+    "wire": {"errors", "model", "graph"},
+    "tracing_ops": {"errors", "keyed"},
+    "tracing": {"graph", "keyed", "networks", "tracing_ops"},
+    "federation": CORE | {"methods", "data", "config", "networks", "clients", "wire", "tracing"},
+    "progress": {"config", "federation"},
+    "report": {"config", "federation", "progress", "wire"},
+    "cli": {"config", "data", "errors", "methods", "options", "federation", "progress", "report"},
+}
+HEAVY = {
+    "torch": {"keyed", "networks", "clients", "federation", "tracing", "tracing_ops"},
+    "matplotlib": {"report"},
+    "flwr": set(),
+}
+
+
+def imports(path: Path):
+    """(part of ours, or name of a package) for every import of a file."""
+    inside = path.relative_to(PACKAGE).parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield (node.module or "").partition(".")[0]
+        elif isinstance(node, ast.ImportFrom):
+            base = [*inside[:-1]][: len(inside) - node.level]
+            names = [[node.module]] if node.module else [[alias.name] for alias in node.names]
+            yield from (".".join([*base, *name]).partition(".")[0] for name in names)
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_who_imports_whom(path):
+    part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    if part in ("__init__", "__main__"):
+        return
+    ours = {name for name in imports(path) if name in ALLOWED} - {part}
+    assert ours <= ALLOWED[part], f"{part} must not import {ours - ALLOWED[part]}"
+    for package, parts in HEAVY.items():
+        assert package not in set(imports(path)) or part in parts, f"{part} must not import {package}"
+
+
+def test_files_are_short():
+    long = {path.name: n for path in PACKAGE.rglob("*.py") if (n := len(path.read_text().splitlines())) > 400}
+    assert not long
