@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import ModelError
 from ..graph import INPUT, Node
 from ..model import Floats, SparseModel
-from ..wire.artefact import load, load_facts
+from ..wire.artefact import load, load_graph
 from .kernels import execute
 from .machine import lanes_here
 from .program import Program, build_program
@@ -35,11 +35,12 @@ class Engine:
         threads: int | None = None,
         graph: Sequence[Node] | None = None,
         lanes: int | None = None,
+        kernels: str = "auto",
     ) -> None:
         """Read a model.fsz, or take a model with the graph of its network. `lanes` overrides the machine's width."""
         started = perf_counter()
         if not isinstance(model, SparseModel):
-            graph = graph or graph_of(Path(model))
+            graph = graph or load_graph(model)
             model = load(model)
         if graph is None:
             raise ModelError("a SparseModel alone does not say what its network computes; give the graph too.")
@@ -126,12 +127,3 @@ class Engine:
                     )
                 known = self._programs[key]
         return known
-
-
-def graph_of(path: Path) -> tuple[Node, ...]:
-    """The graph that a model's file carries."""
-    facts = load_facts(path)
-    if "graph" not in facts:
-        reason = facts.get("graph_missing", "it was written without one")
-        raise ModelError(f"{path} says no graph, so it cannot run here: {reason}.")
-    return tuple(Node(n["op"], n["output"], tuple(n["inputs"]), n["tensors"], n["attributes"]) for n in facts["graph"])

@@ -255,10 +255,11 @@ class _Builder:
     def _convolution(self, step: Conv, source: Place, target: Place) -> dict[str, Any]:
         tile = streams.tile_for(target.block, self.lanes)
         blocks = streams.channel_blocks(step, TILES[tile], self.lanes)
+        paired = streams.pairs_pay(step, TILES[tile])
         return {
             "tile": tile,
             "blocks": blocks,
-            "stream": self.stream.add(streams.sparse_stream(step, source, blocks)),
+            "stream": self.stream.add(streams.sparse_stream(step, source, blocks, paired)),
             "params": self.params.add(step.bias),
             "second": self.scratch,
             "stride_row": step.stride[0] * source.row,

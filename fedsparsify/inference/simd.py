@@ -134,27 +134,46 @@ def _grid(e: Emitter, base: Any, row: Any, column: Any, rows: int, columns: int)
 
 @intrinsic
 def sparse_tile(  # type: ignore[no-untyped-def]
-    _, width, rows, columns, x, row, column, stream, count, partial, first, last, bias, out, out_row, low, high
+    _, width, rows, columns, x, row, column, stream, partial, first, last, bias, out, out_row, low, high
 ):
-    """One output channel of a rows × columns tile: walk `count` pairs (weight, byte offset) of the stream.
+    """One output channel of a rows × columns tile, over one visit of the stream (see streams.py).
 
     Starts from the bias if `first`, else from `partial`; ends in `out`, clamped, if `last`, else in `partial`.
-    Returns the address behind the last pair.
+    Returns the address behind the visit.
     """
     lanes, height, breadth = sides(width, rows, columns)
     tile = height * breadth
     sets = max(1, IN_FLIGHT // tile)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, _, _, x, row, column, stream, count, partial, first, last, bias, out, out_row, low, high = args
+        _, _, _, x, row, column, stream, partial, first, last, bias, out, out_row, low, high = args
         e = Emitter(builder, lanes)
         scratch = [e.at(partial, t * e.bytes) for t in range(tile)]
+        counts = [builder.zext(e.load(e.at(stream, k * 4), I32), I64) for k in range(3)]
+        stream = e.at(stream, 12)
 
         def add(sums: Values, at: Any) -> Values:
+            """One weight and the offset of its input."""
             weight = e.splat(e.load(at, F32))
-            base = builder.add(x, builder.sext(e.load(e.at(at, FLOAT_BYTES), I32), I64))
+            base = builder.add(x, builder.sext(e.load(e.at(at, 4), I32), I64))
             cells = _grid(e, base, row, column, height, breadth)
             return [e.fma(weight, e.load(cell), total) for cell, total in zip(cells, sums, strict=True)]
+
+        def add_pair(state: Values, right: int, below: int) -> Values:
+            """Two weights that are neighbours, to the right or below: most inputs serve both."""
+            *sums, at = state
+            weights = [e.splat(e.load(e.at(at, k * 4), F32)) for k in range(2)]
+            base = builder.add(x, builder.sext(e.load(e.at(at, 8), I32), I64))
+            cells = iter(_grid(e, base, row, column, height + below, breadth + right))
+            for i in range(height + below):
+                for j in range(breadth + right):
+                    value = e.load(next(cells))
+                    if i < height and j < breadth:
+                        sums[i * breadth + j] = e.fma(weights[0], value, sums[i * breadth + j])
+                    if i >= below and j >= right:
+                        t = (i - below) * breadth + j - right
+                        sums[t] = e.fma(weights[1], value, sums[t])
+            return [*sums, e.at(at, 12)]
 
         def several(state: Values) -> Values:
             *sums, at = state
@@ -166,15 +185,18 @@ def sparse_tile(  # type: ignore[no-untyped-def]
         sums = e.either(first, lambda: [e.splat(bias)] * tile, lambda: [e.load(a) for a in scratch])
         more = [e.constant(0.0)] * (tile * (sets - 1))
         amount = ir.Constant(I64, sets)
-        *sums, stream = e.loop(builder.sdiv(count, amount), [*sums, *more, stream], several)
+        *sums, stream = e.loop(builder.udiv(counts[0], amount), [*sums, *more, stream], several)
         for k in range(1, sets):
-            sums[:tile] = [
-                builder.fadd(a, c) for a, c in zip(sums[:tile], sums[k * tile : (k + 1) * tile], strict=True)
-            ]
-        sums = sums[:tile]
+            added = zip(sums[:tile], sums[k * tile : (k + 1) * tile], strict=True)
+            sums[:tile] = [builder.fadd(a, b) for a, b in added]
+        state = [*sums[:tile], stream]
         if sets > 1:
-            rest = builder.srem(count, amount)
-            *sums, stream = e.loop(rest, [*sums, stream], lambda s: [*add(s[:-1], s[-1]), e.at(s[-1], 8)])
+            rest = builder.urem(counts[0], amount)
+            state = e.loop(rest, state, lambda s: [*add(s[:-1], s[-1]), e.at(s[-1], 8)])
+        if height > 1:  # smaller tiles gain nothing from pairs
+            state = e.loop(counts[1], state, lambda s: add_pair(s, 1, 0))
+            state = e.loop(counts[2], state, lambda s: add_pair(s, 0, 1))
+        *sums, stream = state
 
         def finish() -> Values:
             bounds = e.splat(low), e.splat(high)
@@ -192,5 +214,5 @@ def sparse_tile(  # type: ignore[no-untyped-def]
         return stream
 
     i64, f32 = types.int64, types.float32
-    numbers = (i64, i64, i64, i64, i64, i64, i64, i64, f32, i64, i64, f32, f32)
+    numbers = (i64, i64, i64, i64, i64, i64, i64, f32, i64, i64, f32, f32)
     return i64(width, rows, columns, *numbers), generate

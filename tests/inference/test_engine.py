@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedsparsify.errors import ModelError
+from fedsparsify.errors import ModelError, WireError
 from fedsparsify.graph import Node
 from fedsparsify.inference import Engine
 from fedsparsify.model import Layout, SparseModel, TensorSpec
@@ -221,7 +221,7 @@ def test_a_file_runs(tmp_path: Any) -> None:
 def test_a_file_without_a_graph_says_why(tmp_path: Any) -> None:
     model, _ = linear([[1]], [1])
     save(tmp_path / "model.fsz", model, {"graph_missing": "the network calls fft"})
-    with pytest.raises(ModelError, match="says no graph, so it cannot run here: the network calls fft"):
+    with pytest.raises(WireError, match="does not say what its network computes: the network calls fft"):
         Engine(tmp_path / "model.fsz")
 
 
