@@ -18,6 +18,7 @@ from ..graph import INPUT, Node
 from ..model import Floats, SparseModel
 from ..wire.artefact import load, load_graph
 from .kernels import execute
+from .layers import KERNELS
 from .machine import lanes_here
 from .program import Program, build_program
 from .shapes import is_flat, shapes_of
@@ -46,6 +47,9 @@ class Engine:
             raise ModelError("a SparseModel alone does not say what its network computes; give the graph too.")
         self.threads = threads or len(os.sched_getaffinity(0))
         self.lanes = lanes or lanes_here()
+        if kernels not in KERNELS:
+            raise ModelError(f"kernels are one of {', '.join(KERNELS)}. Received: {kernels!r}.")
+        self.kernels = kernels
         self._steps = read_steps(graph, model.tensors())
         self._programs: dict[Key, Program] = {}
         self._arenas: dict[Key, list[Floats]] = {}
@@ -123,7 +127,7 @@ class Engine:
                     shape, single, wide = key
                     self._arenas[key] = []
                     self._programs[key] = build_program(
-                        self._steps, shapes_of(self._steps, shape), self.lanes, single, wide
+                        self._steps, shapes_of(self._steps, shape), self.lanes, single, wide, self.kernels
                     )
                 known = self._programs[key]
         return known

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .compiled import compiled
+from .dense_kernels import dense, winograd
 from .operations import Kind
 from .simd import sparse_tile
 from .vectors import copy_float, pool_cell, read_int, shift_lanes, transpose
@@ -32,6 +33,10 @@ def execute(
         kind = op.kind
         if kind == SPARSE:
             _sparse(width, op, arena, stream, params)
+        elif kind == DENSE:
+            dense(width, op, arena, params, indices)
+        elif kind == WINOGRAD:
+            winograd(width, op, arena, params, indices)
         elif kind == HALO:
             _halo(width, op, arena, indices)
         elif kind == PACK:

@@ -51,6 +51,7 @@ _INTEGERS = (
     "count",
     "per_image",
     "flag",
+    "corner",  # from the first output's place to the first input that it reads
 )
 OPERATION = np.dtype([(name, np.int64) for name in _INTEGERS] + [("low", np.float32), ("high", np.float32)])
 

@@ -23,7 +23,9 @@ GRIDS: dict[int, tuple[Pair, ...]] = {
     4: ((2, 2), (1, 1)),
 }
 COMFORTABLE = 4  # pixels a side of a block under which a batch is better served by a coarser grid
+SMALL = 4  # cells of a block over which the sparse kernel is as fast as a dense product
 ROUNDINGS = (1, 2, 4, 8)
+WASTE = 1.2  # how much longer a block's side may become by rounding
 
 
 @dataclass
@@ -51,8 +53,9 @@ class Place:
 
     @property
     def size(self) -> int:
-        """Floats of all channels."""
-        return self.shape[0] * self.channel
+        """Floats of all channels; the dense kernel, which serves the smallest blocks, writes sixteen at a time."""
+        channels = self.shape[0] if prod(self.block) > SMALL else -(-self.shape[0] // 16) * 16
+        return channels * self.channel
 
     @property
     def origin(self) -> int:
@@ -115,6 +118,8 @@ def _longest(
     blocks: dict[str, Pair] = {}
     for count, step in enumerate(steps):
         entering = {name: _block(shapes[name], grid, rounding) for name in step.inputs if name not in blocks}
+        if any(b > WASTE * a for n, r in entering.items() for a, b in zip(_block(shapes[n], grid, 1), r, strict=True)):
+            return blocks, count
         made = _fit(step, shapes, blocks | entering, grid, least)
         if made is None:
             return blocks, count

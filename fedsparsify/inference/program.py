@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,17 @@ from numpy.typing import NDArray
 from ..graph import INPUT
 from ..model import Floats
 from . import streams
-from .operations import OPERATION, TILES, Kind
-from .plan import COMFORTABLE, Level, Place, inputs_of, levels_of, places_of, separate_fills
+from .kernels import execute
+from .layers import Layer, ready
+from .operations import OPERATION, Kind
+from .plan import COMFORTABLE, Place, inputs_of, levels_of, places_of, separate_fills
 from .shapes import Shape
 from .steps import CURVES, Add, Affine, Conv, Curve, Flatten, Pool, Softmax, Step
 from .windows import pool_windows
 
 Integers = NDArray[np.int32]
 ALIGNMENT = 64
+TRIALS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,10 +58,15 @@ def aligned(floats: int) -> Floats:
 
 
 def build_program(
-    steps: Sequence[Step], shapes: dict[str, Shape], lanes: int, single: bool = False, wide: int = 1
+    steps: Sequence[Step],
+    shapes: dict[str, Shape],
+    lanes: int,
+    single: bool = False,
+    wide: int = 1,
+    kernels: str = "auto",
 ) -> Program:
     """The program for one image (`single`), for as many as there are lanes, or for `wide` times that many flat ones."""
-    return _Builder(separate_fills(steps), shapes, lanes, single, wide).build()
+    return _Builder(separate_fills(steps), shapes, lanes, single, wide, kernels).build()
 
 
 class _Pieces:
@@ -83,10 +92,12 @@ class _Pieces:
 
 
 class _Builder:
-    def __init__(self, steps: Sequence[Step], shapes: dict[str, Shape], lanes: int, single: bool, wide: int) -> None:
+    def __init__(
+        self, steps: Sequence[Step], shapes: dict[str, Shape], lanes: int, single: bool, wide: int, kernels: str
+    ) -> None:
         for step in steps:
             shapes.setdefault(step.name, shapes[step.inputs[0]])
-        self.shapes, self.lanes, self.wide = shapes, lanes, wide
+        self.shapes, self.lanes, self.kernels = shapes, lanes, kernels
         self.levels = levels_of(steps, shapes, lanes, 1 if single else COMFORTABLE)
         self.total = 1 if single else wide * lanes
         self.images = [min(self.total, wide * lanes // prod(level.grid)) for level in self.levels]
@@ -95,6 +106,7 @@ class _Builder:
         self.rows: list[dict[str, Any]] = []
         self.stream, self.params, self.indices = _Pieces(np.int32), _Pieces(np.float32), _Pieces(np.int32)
         self.prepared: dict[str, dict[str, Any]] = {}
+        self.trial: Floats | None = None
         self.floats = lanes  # a guard: shifted reads may begin a vector early
 
     def build(self) -> Program:
@@ -106,13 +118,10 @@ class _Builder:
                     place.offset = source.offset
                 else:
                     place.offset = self._room(place.size)
-        self.scratch = self._room(max((self._sums(level) for level in self.levels), default=0))
+        self.scratch = self.floats
         for image in range(0, self.total, self.images[-1]):
             self._emit(len(self.levels) - 1, image)
-        table = np.zeros(len(self.rows), OPERATION)
-        for row, values in zip(table, self.rows, strict=True):
-            for field, value in values.items():
-                row[field] = value
+        table = _table(self.rows)
         arrays = self.stream.joined(), self.params.joined(), self.indices.joined()
         return Program(table, *arrays, self.lanes, self.total, self.floats + self.lanes, self.shapes[self.output])
 
@@ -120,9 +129,6 @@ class _Builder:
         start = self.floats
         self.floats += -(-floats // (ALIGNMENT // 4)) * (ALIGNMENT // 4)
         return start
-
-    def _sums(self, level: Level) -> int:
-        return max((16 * len(s.weight) * self.lanes for s in level.steps if isinstance(s, Conv)), default=0)
 
     def _emit(self, index: int, image: int) -> None:
         """All rows of a level's block that begins at an image, after those of the finer levels that feed it."""
@@ -227,7 +233,7 @@ class _Builder:
             case Conv():
                 if step.name not in self.prepared:
                     self.prepared[step.name] = self._convolution(step, source, target)
-                self._row(Kind.SPARSE, image, **ends, **self.prepared[step.name])
+                self.rows.append(self.prepared[step.name] | {"image": image})
             case Pool():
                 rows, columns, factors = pool_windows(step, source, target)
                 values = np.concatenate([streams.affine_params(step.affine, target.shape[0]), factors])
@@ -253,17 +259,38 @@ class _Builder:
                 self._copy(Kind.MOVE, image, (pixels, flat), **ends)
 
     def _convolution(self, step: Conv, source: Place, target: Place) -> dict[str, Any]:
-        tile = streams.tile_for(target.block, self.lanes)
-        blocks = streams.channel_blocks(step, TILES[tile], self.lanes)
-        paired = streams.pairs_pay(step, TILES[tile])
-        return {
-            "tile": tile,
-            "blocks": blocks,
-            "stream": self.stream.add(streams.sparse_stream(step, source, blocks, paired)),
-            "params": self.params.add(step.bias),
-            "second": self.scratch,
-            "stride_row": step.stride[0] * source.row,
-            "stride_column": step.stride[1] * self.lanes,
-            "low": step.low,
-            "high": step.high,
-        }
+        """The row of a convolution; made once, however many images it serves."""
+        ends = {**self._source(source), **self._target(target)}
+        layer = ready(step, source, target, self.kernels, lambda layer: self._cost(layer, ends))
+        self.floats = max(self.floats, self.scratch + layer.scratch)
+        made = {**ends, **layer.fields, "kind": layer.kind, "second": self.scratch}
+        made["params"] = self.params.add(layer.params)
+        if layer.stream is not None:
+            made["stream"] = self.stream.add(layer.stream)
+        if layer.table is not None:
+            made["table"] = self.indices.add(layer.table)
+        return made
+
+    def _cost(self, layer: Layer, ends: dict[str, Any]) -> float:
+        """Seconds that a layer takes on this machine, alone and on zeros."""
+        nothing = np.zeros(1, np.int32)
+        table = _table([{**ends, **layer.fields, "kind": layer.kind, "second": self.scratch}])
+        stream = nothing if layer.stream is None else layer.stream
+        indices = nothing if layer.table is None else layer.table
+        needed = self.scratch + layer.scratch + self.lanes
+        if self.trial is None or self.trial.size < needed:
+            self.trial = aligned(needed)
+        times = []
+        for _ in range(TRIALS):
+            started = perf_counter()
+            execute((0,) * self.lanes, table, self.trial, stream, layer.params, indices, layer.params, self.trial, 1)
+            times.append(perf_counter() - started)
+        return min(times)
+
+
+def _table(rows: list[dict[str, Any]]) -> NDArray[Any]:
+    table = np.zeros(len(rows), OPERATION)
+    for row, values in zip(table, rows, strict=True):
+        for field, value in values.items():
+            row[field] = value
+    return table

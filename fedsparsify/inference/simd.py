@@ -120,7 +120,7 @@ def sides(*tags: Any) -> Sequence[int]:
     return [tag.count for tag in tags]
 
 
-def _grid(e: Emitter, base: Any, row: Any, column: Any, rows: int, columns: int) -> Values:
+def grid(e: Emitter, base: Any, row: Any, column: Any, rows: int, columns: int) -> Values:
     """Addresses of a tile's vectors, row by row."""
     b = e.builder
     addresses: Values = []
@@ -156,7 +156,7 @@ def sparse_tile(  # type: ignore[no-untyped-def]
             """One weight and the offset of its input."""
             weight = e.splat(e.load(at, F32))
             base = builder.add(x, builder.sext(e.load(e.at(at, 4), I32), I64))
-            cells = _grid(e, base, row, column, height, breadth)
+            cells = grid(e, base, row, column, height, breadth)
             return [e.fma(weight, e.load(cell), total) for cell, total in zip(cells, sums, strict=True)]
 
         def add_pair(state: Values, right: int, below: int) -> Values:
@@ -164,7 +164,7 @@ def sparse_tile(  # type: ignore[no-untyped-def]
             *sums, at = state
             weights = [e.splat(e.load(e.at(at, k * 4), F32)) for k in range(2)]
             base = builder.add(x, builder.sext(e.load(e.at(at, 8), I32), I64))
-            cells = iter(_grid(e, base, row, column, height + below, breadth + right))
+            cells = iter(grid(e, base, row, column, height + below, breadth + right))
             for i in range(height + below):
                 for j in range(breadth + right):
                     value = e.load(next(cells))
@@ -200,7 +200,7 @@ def sparse_tile(  # type: ignore[no-untyped-def]
 
         def finish() -> Values:
             bounds = e.splat(low), e.splat(high)
-            places = _grid(e, out, out_row, ir.Constant(I64, e.bytes), height, breadth)
+            places = grid(e, out, out_row, ir.Constant(I64, e.bytes), height, breadth)
             for total, place in zip(sums, places, strict=True):
                 e.store(e.clamp(total, *bounds), place)
             return []

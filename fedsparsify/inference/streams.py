@@ -31,7 +31,7 @@ def tile_for(block: Pair, lanes: int) -> int:
 def pairs_pay(step: Conv, tile: Pair) -> bool:
     """Whether enough neighbours survive, and a tile is large enough, for pairs to be worth two more loops a visit."""
     plain = step.stride == (1, 1) and step.dilation == (1, 1)
-    return plain and tile[0] > 1 and np.count_nonzero(step.weight) > PAIRED_DENSITY * step.weight.size
+    return bool(plain and tile[0] > 1 and np.count_nonzero(step.weight) > PAIRED_DENSITY * step.weight.size)
 
 
 def channel_blocks(step: Conv, tile: Pair, lanes: int) -> int:

@@ -42,8 +42,8 @@ def enliven(module: nn.Module, sparsity: float, seed: int = 0) -> nn.Module:
     return module.eval()
 
 
-def engine_of(module: nn.Module, lanes: int | None = None, threads: int = 1) -> Engine:
-    return Engine(model_of(module), threads, trace(module), lanes)
+def engine_of(module: nn.Module, lanes: int | None = None, threads: int = 1, kernels: str = "auto") -> Engine:
+    return Engine(model_of(module), threads, trace(module), lanes, kernels)
 
 
 def agree(module: nn.Module, engine: Engine, *shape: int) -> None:
@@ -234,3 +234,20 @@ def test_wrong_inputs_are_named() -> None:
         engine.run([1, 2])
     with pytest.raises(ModelError, match="give the graph too"):
         Engine(model)
+
+
+@every_width
+@pytest.mark.parametrize("kernels", ["sparse", "dense"])
+def test_sparse_and_dense_kernels_agree(lanes: int, kernels: str) -> None:
+    torch.manual_seed(6)
+    layers = [nn.Conv2d(3, 18, 3, padding=1), nn.ReLU(), nn.Conv2d(18, 5, 3), nn.MaxPool2d(2), nn.Flatten()]
+    module = enliven(nn.Sequential(*layers, nn.Linear(5 * 13 * 13, 19), nn.ReLU6(), nn.Linear(19, 3)), 0.5)
+    engine = engine_of(module, lanes, kernels=kernels)
+    for images in (1, lanes, 3 * lanes):
+        agree(module, engine, images, 3, 28, 28)
+
+
+def test_kernels_have_names() -> None:
+    model, graph = linear([[1]], [1])
+    with pytest.raises(ModelError, match="kernels are one of auto, sparse, dense. Received: 'fast'"):
+        Engine(model, graph=graph, kernels="fast")
