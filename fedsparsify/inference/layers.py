@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -17,7 +17,7 @@ from .operations import TILES, Kind
 from .plan import SMALL, Place
 from .steps import Conv
 
-SURELY_SPARSE, SURELY_DENSE = 0.15, 0.7  # densities outside of which nothing needs to be measured
+SURELY_SPARSE, SURELY_DENSE = 0.15, 0.8  # densities outside of which nothing needs to be measured
 KERNELS = ("auto", "sparse", "dense")
 _TURN = np.array(
     [[1 / 4, 0, 0], [-1 / 6] * 3, [-1 / 6, 1 / 6, -1 / 6], [1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6], [0, 0, 1]]
@@ -36,7 +36,10 @@ class Layer:
     table: NDArray[np.int32] | None = None
 
 
-def ready(step: Conv, source: Place, target: Place, kernels: str, cost: Callable[[Layer], float]) -> Layer:
+Costs = Callable[[Sequence[Layer]], Sequence[float]]
+
+
+def ready(step: Conv, source: Place, target: Place, kernels: str, costs: Costs) -> Layer:
     """The layer as the kernels allow: `auto` measures where both could be the faster one."""
     density = np.count_nonzero(step.weight) / step.weight.size
     made = _dense(step, source, target) if kernels == "dense" or density > SURELY_SPARSE else None
@@ -44,7 +47,8 @@ def ready(step: Conv, source: Place, target: Place, kernels: str, cost: Callable
         return _sparse(step, source, target)
     if kernels == "dense" or density > SURELY_DENSE:
         return made
-    return min((_sparse(step, source, target), made), key=cost)
+    candidates = (_sparse(step, source, target), made)
+    return min(zip(costs(candidates), range(2), candidates, strict=True))[2]
 
 
 def _sparse(step: Conv, source: Place, target: Place) -> Layer:

@@ -24,7 +24,9 @@ from .windows import pool_windows
 
 Integers = NDArray[np.int32]
 ALIGNMENT = 64
-TRIALS = 4
+TRIALS = 7
+FAR_FLOATS = 1 << 21  # more than the second-level cache holds
+_NOTHING = np.zeros(1, np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +108,6 @@ class _Builder:
         self.rows: list[dict[str, Any]] = []
         self.stream, self.params, self.indices = _Pieces(np.int32), _Pieces(np.float32), _Pieces(np.int32)
         self.prepared: dict[str, dict[str, Any]] = {}
-        self.trial: Floats | None = None
         self.floats = lanes  # a guard: shifted reads may begin a vector early
 
     def build(self) -> Program:
@@ -261,7 +262,7 @@ class _Builder:
     def _convolution(self, step: Conv, source: Place, target: Place) -> dict[str, Any]:
         """The row of a convolution; made once, however many images it serves."""
         ends = {**self._source(source), **self._target(target)}
-        layer = ready(step, source, target, self.kernels, lambda layer: self._cost(layer, ends))
+        layer = ready(step, source, target, self.kernels, lambda layers: self._costs(layers, ends))
         self.floats = max(self.floats, self.scratch + layer.scratch)
         made = {**ends, **layer.fields, "kind": layer.kind, "second": self.scratch}
         made["params"] = self.params.add(layer.params)
@@ -271,21 +272,24 @@ class _Builder:
             made["table"] = self.indices.add(layer.table)
         return made
 
-    def _cost(self, layer: Layer, ends: dict[str, Any]) -> float:
-        """Seconds that a layer takes on this machine, alone and on zeros."""
-        nothing = np.zeros(1, np.int32)
-        table = _table([{**ends, **layer.fields, "kind": layer.kind, "second": self.scratch}])
-        stream = nothing if layer.stream is None else layer.stream
-        indices = nothing if layer.table is None else layer.table
-        needed = self.scratch + layer.scratch + self.lanes
-        if self.trial is None or self.trial.size < needed:
-            self.trial = aligned(needed)
-        times = []
+    def _costs(self, layers: Sequence[Layer], ends: dict[str, Any]) -> list[float]:
+        """Seconds that each of some layers takes on this machine, on zeros; they take turns.
+
+        A single image finds the weights in no near cache, so that they are driven out first.
+        """
+        trial = aligned(self.scratch + max(layer.scratch for layer in layers) + self.lanes)
+        trial.fill(0)  # unwritten pages would all be one page, which caches take badly
+        far = np.zeros(FAR_FLOATS if self.total == 1 else 1, np.float32)
+        times: list[list[float]] = [[] for _ in layers]
         for _ in range(TRIALS):
-            started = perf_counter()
-            execute((0,) * self.lanes, table, self.trial, stream, layer.params, indices, layer.params, self.trial, 1)
-            times.append(perf_counter() - started)
-        return min(times)
+            for layer, seconds in zip(layers, times, strict=True):
+                table = _table([{**ends, **layer.fields, "kind": layer.kind, "second": self.scratch}])
+                stream, indices = (_NOTHING if part is None else part for part in (layer.stream, layer.table))
+                far += 1
+                started = perf_counter()
+                execute((0,) * self.lanes, table, trial, stream, layer.params, indices, trial, trial, 1)
+                seconds.append(perf_counter() - started)
+        return [min(seconds) for seconds in times]
 
 
 def _table(rows: list[dict[str, Any]]) -> NDArray[Any]:
