@@ -1,4 +1,4 @@
-"""One engine in a process of its own: `inference_worker.py ENGINE MODEL SHAPE BATCH THREADS`, then orders on stdin.
+"""One engine in a process of its own: `inference_worker.py ENGINE MODEL ONNX SHAPE BATCH THREADS`, orders on stdin.
 
 `time SECONDS` answers the milliseconds of each call; `memory` the process's peak memory in bytes and its growth since
 before the model was read; `logits PATH` writes what the engine gives for a fixed batch.
@@ -10,9 +10,10 @@ import json
 import os
 import resource
 import sys
+from pathlib import Path
 from time import perf_counter
 
-ENGINE, MODEL, SHAPE, BATCH, THREADS = sys.argv[1:6]
+ENGINE, MODEL, ONNX, SHAPE, BATCH, THREADS = sys.argv[1:7]
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NM_NUM_CORES"):
     os.environ[variable] = THREADS
 answers = os.fdopen(os.dup(1), "w")  # engines print banners
@@ -25,14 +26,17 @@ from fedsparsify.wire.artefact import load, load_graph  # noqa: E402
 
 
 def peak() -> int:
+    """Bytes that this process held at most."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def answer(value: object) -> None:
+    """One line of JSON."""
     print(json.dumps(value), file=answers, flush=True)
 
 
 def main() -> None:
+    """Prepare the engine, then obey."""
     shape = tuple(int(side) for side in SHAPE.split("x"))
     batch = np.random.default_rng(7).standard_normal((int(BATCH), *shape)).astype(np.float32)
     if ENGINE.startswith("fedsparsify"):
@@ -43,7 +47,8 @@ def main() -> None:
         run = engine.run
     elif ENGINE in installed():
         before, started = peak(), perf_counter()
-        run = installed()[ENGINE](Subject(load(MODEL), load_graph(MODEL), shape, int(BATCH), int(THREADS)))
+        subject = Subject(load(MODEL), load_graph(MODEL), Path(ONNX), int(BATCH), int(THREADS))
+        run = installed()[ENGINE](subject)
     else:
         answer({"missing": ENGINE})
         return

@@ -6,6 +6,15 @@ import sys
 
 from .errors import FedSparsifyError
 
+EXTRAS = {
+    "numba": "infer",
+    "llvmlite": "infer",
+    "torch": "train",
+    "matplotlib": "report",
+    "onnx": "export",
+    "safetensors": "export",
+}
+
 
 def main() -> None:
     """Run the command line."""
@@ -27,10 +36,9 @@ def main() -> None:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(2)
     except ImportError as error:
-        if error.name not in ("torch", "matplotlib"):
+        if error.name not in EXTRAS:
             raise
-        extra = "train" if error.name == "torch" else "report"
-        print(f"this needs {error.name}: pip install 'fedsparsify[{extra}]'", file=sys.stderr)
+        print(f"this needs {error.name}: pip install 'fedsparsify[{EXTRAS[error.name]}]'", file=sys.stderr)
         sys.exit(2)
 
 

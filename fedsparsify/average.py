@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from . import arrays
 from .errors import ModelError
 from .model import Mask, SparseModel
 
@@ -20,8 +21,8 @@ class Tally:
     def __init__(self) -> None:
         self.count = 0
         self._weight = 0.0
-        self._sum: NDArray[np.float64] = np.zeros(0)
-        self._votes: NDArray[np.int32] = np.zeros(0, np.int32)
+        self._sum: Any = None
+        self._votes: Any = None
         self._first: SparseModel | None = None
 
     def add(self, model: SparseModel, weight: float) -> None:
@@ -30,25 +31,25 @@ class Tally:
             raise ModelError(f"a model's weight in the average must be positive. Received: {weight!r}")
         if self._first is None:
             self._first = model
-            self._sum = np.zeros(model.layout.total)
-            self._votes = np.zeros(model.layout.trainable, np.int32)
+            self._sum = arrays.filled(model.weights, model.layout.total, 0.0, "float64")
+            self._votes = arrays.filled(model.weights, model.layout.trainable, 0, "int32")
         elif model.layout != self._first.layout:
             raise ModelError("models of different layouts cannot be averaged")
         self.count += 1
         self._weight += weight
-        self._sum += np.multiply(model.weights, weight, dtype=np.float64)
+        self._sum += arrays.float64(model.weights) * weight
         self._votes += model.mask
 
     def mean(self, mask: Mask | None = None) -> SparseModel:
         """The weighted mean, under `mask` or else under the union of all masks; it includes the zeros of others."""
         if self._first is None:
             raise ModelError("there is no model to average")
-        weights = (self._sum / self._weight).astype(np.float32)
+        weights = arrays.float32(self._sum / self._weight)
         return SparseModel.masked(self._first.layout, weights, self._votes > 0 if mask is None else mask)
 
     def majority(self) -> Mask:
         """Eq. 3: the entries that at least half of the models kept; a tie keeps."""
-        return 2 * self._votes >= self.count
+        return cast(Mask, 2 * self._votes >= self.count)
 
 
 def weighted(models: Iterable[SparseModel], weights: Iterable[float]) -> SparseModel:

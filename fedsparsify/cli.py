@@ -1,4 +1,4 @@
-"""The command line: run, methods, data. Flags are made from the same dataclass fields that config files name."""
+"""The command line. Flags are made from the same dataclass fields that config files name."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from .cli_files import export, inspect
+from .cli_inference import bench, infer
 from .config import RunConfig, Training, make_config, read_toml
 from .data import DATASETS, holdings, load_dataset, partition
 from .data.datasets import Source
@@ -148,6 +150,12 @@ cli.add_command(
         """,
     )
 )
+
+
+cli.add_command(inspect)
+cli.add_command(export)
+cli.add_command(infer)
+cli.add_command(bench)
 
 
 @cli.command()

@@ -33,6 +33,9 @@ class Training:
     momentum: float = option(UNSET, "local momentum")
     nesterov: bool = option(UNSET, "Nesterov momentum")
     augment: Literal["none", "pad-crop-flip"] = option(UNSET, "augmentation of training images")
+    precision: Literal["fp32", "tf32", "bf16"] = option(
+        "fp32", "arithmetic of the training products; tf32 and bf16 need a GPU"
+    )
     keep_optimizer: bool = option(False, "keep each client's momentum across rounds, as the paper's authors did")
     seed: int = option(1990, "seed of everything random: same seed, same bytes")
 

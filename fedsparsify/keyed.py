@@ -12,12 +12,13 @@ import torch
 from torch import nn
 
 _LOW = 0xFFFFFFFF
-_STEP = 0x9E3779B97F4A7C15 & 0x7FFFFFFFFFFFFFFF
+KEYS = 0x7FFFFFFFFFFFFFFF  # keys are the non-negative 64-bit integers
+STRIDE = 0x9E3779B97F4A7C15 & KEYS  # from the key of one training step to the next
 
 
-def client_seed(seed: int, round: int, client: int) -> np.random.SeedSequence:
-    """What all randomness of one client in one round grows from."""
-    return np.random.SeedSequence([seed, round, client])
+def client_seed(seed: int, round: int, client: int, *more: int) -> np.random.SeedSequence:
+    """What all randomness of one client in one round grows from; `more` names a part of it, such as an epoch."""
+    return np.random.SeedSequence([seed, round, client, *more])
 
 
 def key_of(seed: np.random.SeedSequence) -> int:
@@ -27,7 +28,7 @@ def key_of(seed: np.random.SeedSequence) -> int:
 
 def step_key(key: int, step: int) -> int:
     """The key of one training step."""
-    return (key + _STEP * (step + 1)) & 0x7FFFFFFFFFFFFFFF
+    return (key + STRIDE * (step + 1)) & KEYS
 
 
 def _mix(x: torch.Tensor) -> torch.Tensor:
@@ -38,8 +39,9 @@ def _mix(x: torch.Tensor) -> torch.Tensor:
 
 
 def uniform(key: torch.Tensor, count: int, salt: int = 0) -> torch.Tensor:
-    """`count` float32 numbers in [0, 1) from an int64 scalar tensor."""
+    """`count` float32 numbers in [0, 1) from an int64 key, or so many from each of several keys."""
     counter = torch.arange(count, device=key.device)
+    key = key.unsqueeze(-1)
     inner = _mix(key)
     outer = _mix(inner + (key >> 31) + 0x632BE5AB * (salt + 1))  # both halves of the key are in both words
     bits = _mix(_mix(counter + inner) ^ outer)

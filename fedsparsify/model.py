@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from . import arrays
 from .errors import ModelError
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -74,7 +75,10 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class SparseModel:
-    """Weights under a mask. Pruned entries are exactly zero; the constructor refuses anything else."""
+    """Weights under a mask. Pruned entries are exactly zero; the constructor refuses anything else.
+
+    The arrays are numpy's, or torch tensors while a simulation keeps its models on a GPU.
+    """
 
     layout: Layout
     weights: Floats  # (total,)
@@ -82,15 +86,15 @@ class SparseModel:
 
     def __post_init__(self) -> None:
         for what, array, dtype, size in (
-            ("weights", self.weights, np.float32, self.layout.total),
-            ("mask", self.mask, np.bool_, self.layout.trainable),
+            ("weights", self.weights, "float32", self.layout.total),
+            ("mask", self.mask, "bool", self.layout.trainable),
         ):
-            if array.dtype != dtype or array.shape != (size,):
+            if arrays.dtype_name(array) != dtype or tuple(array.shape) != (size,):
                 raise ModelError(
-                    f"{what} must be {size:,} flat values of {np.dtype(dtype)}. "
-                    f"Received: shape {array.shape} of {array.dtype}"
+                    f"{what} must be {size:,} flat values of {dtype}. "
+                    f"Received: shape {tuple(array.shape)} of {arrays.dtype_name(array)}"
                 )
-        if np.any((self.trainable_weights != 0) > self.mask):
+        if bool(((self.weights[: self.layout.trainable] != 0) & ~self.mask).any()):
             raise ModelError("weights outside the mask must be zero; build the model with SparseModel.under(mask)")
 
     @classmethod
@@ -105,9 +109,20 @@ class SparseModel:
     @classmethod
     def masked(cls, layout: Layout, weights: Floats, mask: Mask) -> SparseModel:
         """The model that remains when every entry outside `mask` is set to zero."""
-        weights = weights.copy()
+        weights = arrays.copy(weights)
         weights[: layout.trainable][~mask] = 0
         return cls(layout, weights, mask)
+
+    def beside(self, array: Any) -> SparseModel:
+        """The same model where `array` lives."""
+        weights, mask = arrays.placed(self.weights, array), arrays.placed(self.mask, array)
+        return SparseModel(self.layout, weights, mask)
+
+    def on_host(self) -> SparseModel:
+        """The same model in numpy, as it is sent and stored."""
+        if arrays.is_numpy(self.weights):
+            return self
+        return SparseModel(self.layout, arrays.to_numpy(self.weights), arrays.to_numpy(self.mask))
 
     @property
     def trainable_weights(self) -> Floats:
@@ -117,7 +132,7 @@ class SparseModel:
     @cached_property
     def pruned(self) -> int:
         """How many trainable entries the mask removed."""
-        return self.layout.trainable - int(np.count_nonzero(self.mask))
+        return self.layout.trainable - arrays.count(self.mask)
 
     @property
     def nonzero(self) -> int:
@@ -132,7 +147,7 @@ class SparseModel:
     @property
     def finite(self) -> bool:
         """Whether every weight is a number."""
-        return bool(np.isfinite(self.weights).all())
+        return arrays.all_finite(self.weights)
 
     def tensors(self) -> dict[str, Floats]:
         """Named, shaped views of the weights."""
@@ -140,8 +155,9 @@ class SparseModel:
 
     def same_as(self, other: SparseModel) -> bool:
         """Equal to the bit: layout, weights and mask."""
+        mine, theirs = self.on_host(), other.on_host()
         return (
-            self.layout == other.layout
-            and self.weights.tobytes() == other.weights.tobytes()
-            and bool(np.array_equal(self.mask, other.mask))
+            mine.layout == theirs.layout
+            and mine.weights.tobytes() == theirs.weights.tobytes()
+            and bool(np.array_equal(mine.mask, theirs.mask))
         )

@@ -43,16 +43,17 @@ def test_every_error_has_one_base():
 
 
 # Who may import whom: each part may import itself and the parts named.
-CORE = {"errors", "options", "schedule", "model", "scores", "average"}
+CORE = {"arrays", "errors", "options", "schedule", "model", "scores", "average"}
 ALLOWED = {
     "errors": set(),
     "options": {"errors"},
     "plugins": {"errors"},
     "graph": set(),
     "schedule": {"errors"},
-    "model": {"errors"},
-    "scores": {"errors", "model", "schedule"},
-    "average": {"errors", "model"},
+    "arrays": set(),
+    "model": {"arrays", "errors"},
+    "scores": {"arrays", "errors", "model", "schedule"},
+    "average": {"arrays", "errors", "model"},
     "methods": CORE | {"plugins"},
     "data": {"errors", "model", "plugins"},
     "config": {"errors", "options", "schedule", "methods", "data"},
@@ -65,12 +66,34 @@ ALLOWED = {
     "federation": CORE | {"methods", "data", "config", "networks", "clients", "wire", "tracing"},
     "progress": {"config", "federation"},
     "report": {"config", "federation", "progress", "wire"},
-    "cli": {"config", "data", "errors", "methods", "options", "federation", "progress", "report"},
+    "export": {"errors", "graph", "model", "wire"},
+    "cli_files": {"export", "wire"},
+    "inference": {"arrays", "errors", "graph", "model", "wire"},
+    "rivals": {"export", "graph", "model"},
+    "cli_inference": {"data", "errors", "inference", "model", "rivals", "wire"},
+    "cli": {
+        "cli_files",
+        "cli_inference",
+        "config",
+        "data",
+        "errors",
+        "methods",
+        "options",
+        "federation",
+        "progress",
+        "report",
+    },
 }
 HEAVY = {
-    "torch": {"keyed", "networks", "clients", "federation", "tracing", "tracing_ops"},
+    "torch": {
+        *("arrays", "keyed", "networks", "clients", "federation", "tracing", "tracing_ops", "export", "rivals"),
+    },
     "matplotlib": {"report"},
     "flwr": set(),
+    "onnx": {"export", "rivals"},
+    "numba": {"inference"},
+    "llvmlite": {"inference"},
+    "safetensors": {"export"},
 }
 
 

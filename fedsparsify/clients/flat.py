@@ -44,7 +44,7 @@ class FlatModule:
 
     def load(self, model: SparseModel) -> None:
         """Take a model's values over."""
-        self.weights.copy_(torch.from_numpy(model.weights))
+        self.weights.copy_(torch.as_tensor(model.weights))
         for buffer, start in self._counters:
             buffer.copy_(start)
 

@@ -50,12 +50,22 @@ class Worker:
         client: int,
         velocity: Floats | None = None,
     ) -> None:
-        seed = client_seed(training.seed, round, client)
         self._network, self._samples, self._mine, self._training = network, samples, mine, training
-        self._client, self._rng, self._key, self._steps = client, np.random.default_rng(seed), key_of(seed), 0
-        self._velocity = torch.zeros_like(network.gradient)
-        if velocity is not None:
-            self._velocity.copy_(torch.from_numpy(velocity))
+        self.client, self.round = client, round
+        self.key = key_of(client_seed(training.seed, round, client))
+        self.steps = self.epochs = 0  # taken so far in this round
+        self.velocity: torch.Tensor | None = None if velocity is None else torch.as_tensor(velocity).to(network.device)
+
+    @property
+    def samples(self) -> int:
+        """How many samples the client holds."""
+        return int(self._mine.size)
+
+    def next_order(self) -> Indices:
+        """The client's samples in the order of its next epoch."""
+        rng = np.random.default_rng(client_seed(self._training.seed, self.round, self.client, self.epochs))
+        self.epochs += 1
+        return self._mine[rng.permutation(self._mine.size)]
 
     def run(self, client: Client) -> Update:
         """Answer the client's requests until it returns its update."""
@@ -65,48 +75,41 @@ class Worker:
                 request = client.send(self.fit(request))
         except StopIteration as done:
             update: Update = done.value
-            return Update(update.model, update.samples, update.loss, self._client)
-
-    @property
-    def velocity(self) -> Floats:
-        """The momentum as training left it."""
-        return np.array(self._velocity.cpu().numpy(), copy=True)
+            return Update(update.model, update.samples, update.loss, self.client)
 
     def fit(self, request: Fit) -> Update:
         """Train under the model's mask: pruned entries stay exactly zero, in the weights and in the momentum."""
         network, training = self._network, self._training
         network.load(request.model)
         network.module.train()
-        pruned = ~torch.from_numpy(request.model.mask).to(network.device)
-        self._velocity.masked_fill_(pruned, 0)
+        pruned = ~torch.as_tensor(request.model.mask).to(network.device)
+        velocity = torch.zeros_like(network.gradient) if self.velocity is None else self.velocity
+        velocity.masked_fill_(pruned, 0)
         weights = network.weights[: network.layout.trainable]
         anchor = weights.clone() if request.prox else weights
         with torch.random.fork_rng(devices=[]):  # for modules that draw from torch's own generator
-            torch.manual_seed(self._key)
+            torch.manual_seed(self.key)
             for _ in range(request.epochs or training.epochs):
                 total = torch.zeros((), device=network.device)
-                order = torch.from_numpy(self._mine[self._rng.permutation(self._mine.size)]).to(network.device)
+                order = torch.from_numpy(self.next_order()).to(network.device)
                 for batch in torch.split(order, training.batch_size):
                     total += self._backward(batch) * len(batch)
                     gradient = network.gradient.masked_fill_(pruned, 0)
                     if request.prox:
                         gradient.add_(weights - anchor, alpha=request.prox)
                     if training.momentum:
-                        self._velocity.mul_(training.momentum).add_(gradient)
-                        gradient = (
-                            gradient.add(self._velocity, alpha=training.momentum)
-                            if training.nesterov
-                            else self._velocity
-                        )
+                        velocity.mul_(training.momentum).add_(gradient)
+                        gradient = gradient.add(velocity, alpha=training.momentum) if training.nesterov else velocity
                     weights.sub_(gradient, alpha=training.lr)
+        self.velocity = velocity
         model = SparseModel(network.layout, network.values(), request.model.mask)
-        return Update(model, int(self._mine.size), float(total) / self._mine.size)
+        return Update(model, self.samples, float(total) / self.samples)
 
     def _backward(self, batch: torch.Tensor) -> torch.Tensor:
         """Fill the flat gradient with that of one batch, and return its mean loss."""
         network = self._network
-        network.key.fill_(step_key(self._key, self._steps))
-        self._steps += 1
+        network.key.fill_(step_key(self.key, self.steps))
+        self.steps += 1
         x = self._samples.x[batch]
         if self._training.augment == "pad-crop-flip":
             x = pad_crop_flip(x, network.key)

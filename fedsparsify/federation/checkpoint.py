@@ -37,8 +37,11 @@ class Checkpoint:
             model, facts, arrays = read(path)
         except WireError as error:
             raise RunError(f"the checkpoint cannot be read: {error}") from error
-        memory = Memory(dict(facts["seen"]), _numbered(arrays, MASK))
-        return cls(int(facts["round"]), model, _numbered(arrays, VELOCITY), memory)
+        try:
+            memory = Memory(dict(facts["seen"]), _numbered(arrays, MASK))
+            return cls(int(facts["round"]), model, _numbered(arrays, VELOCITY), memory)
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{path} holds a model, but not the state of a run: {error!r}.") from error
 
 
 def _numbered(arrays: dict[str, Any], prefix: str) -> dict[int, Any]:

@@ -66,7 +66,8 @@ class Gate:
         if update.model.layout != self._expected.layout:
             return "its model has another layout"
         if not update.model.finite:
-            count = int(np.count_nonzero(~np.isfinite(update.model.weights)))
+            weights = update.model.on_host().weights
+            count = int(np.count_nonzero(~np.isfinite(weights)))
             return f"{count:,} of its weights are NaN or infinite"
         return "" if update.samples > 0 else "it has no samples"
 

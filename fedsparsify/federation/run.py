@@ -107,7 +107,7 @@ def run(
         federation.velocities.update(state.velocities)
     memory = state.memory if state else Memory()
     carrier = Wired(federation, config.wire_precision, memory) if config.wire else federation
-    model, first = (state.model, state.round + 1) if state else (federation.initial(), 1)
+    model, first = (federation.place(state.model), state.round + 1) if state else (federation.initial(), 1)
     seen = on_round or (lambda entry: None)
     for entry in ledger.entries:
         seen(entry)
@@ -116,11 +116,11 @@ def run(
         with uninterrupted():
             ledger.append(entry)
             if folder and (entry.round % config.checkpoint_every == 0 or entry.round == config.rounds):
-                Checkpoint(entry.round, model, federation.velocities, memory).save(folder.checkpoint)
+                Checkpoint(entry.round, model.on_host(), federation.velocities, memory).save(folder.checkpoint)
         seen(entry)
     if folder:
-        save(folder.model, model, facts(config, dataset, ledger.entries[-1]))
-    return Result(model, ledger.entries)
+        save(folder.model, model.on_host(), facts(config, dataset, ledger.entries[-1]))
+    return Result(model.on_host(), ledger.entries)
 
 
 def facts(config: RunConfig, dataset: Dataset, last: Entry) -> dict[str, object]:

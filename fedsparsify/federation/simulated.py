@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 import torch
 
+from ..clients.batched import Cohort
 from ..clients.flat import FlatModule
 from ..clients.worker import Evaluation, Samples, Worker, evaluate
 from ..config import RunConfig
@@ -20,12 +22,12 @@ from ..networks import build, model_of
 
 
 class Simulated:
-    """All clients of a run on this machine, asked one after the other."""
+    """All clients of a run on this machine, trained as one cohort."""
 
     def __init__(self, config: RunConfig, dataset: Dataset) -> None:
         self._config = config
         self._dataset = dataset
-        self._device = open_device(config.device)
+        self._device = open_device(config.device, config.precision)
         self.parts: list[Indices] = partition(dataset.y_train, config.clients, config.split, config.seed)
         self._network = FlatModule(self._build(), self._device)
         self.velocities: dict[int, Floats] = {}
@@ -38,7 +40,11 @@ class Simulated:
 
     def initial(self) -> SparseModel:
         """The model that every run with this seed starts from."""
-        return model_of(self._build())
+        return self.place(model_of(self._build()))
+
+    def place(self, model: SparseModel) -> SparseModel:
+        """The model where this federation trains: on a GPU it stays there from round to round."""
+        return model if self._device.type == "cpu" else model.beside(self._network.weights)
 
     @cached_property
     def _train(self) -> Samples:
@@ -57,27 +63,45 @@ class Simulated:
         return sorted(rng.choice(config.clients, config.participants, replace=False).tolist())
 
     def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
-        """Every participant's answer."""
-        for client in self.participants(round):
-            worker = Worker(
-                self._network,
-                self._train,
-                self.parts[client],
-                self._config,
-                round,
-                client,
-                self.velocities.get(client),
-            )
-            yield worker.run(method.client(round, model))
-            if self._config.keep_optimizer:
-                self.velocities[client] = worker.velocity
+        """Every participant's answer; the cohort advances in lock-step, and all pending `Fit`s are one computation."""
+        workers = [self._worker(round, client) for client in self.participants(round)]
+        clients = [method.client(round, model) for _ in workers]
+        pending = {i: next(client) for i, client in enumerate(clients)}
+        done: dict[int, Update] = {}
+        while pending:
+            answers = self._cohort.fit([workers[i] for i in pending], list(pending.values()))
+            waiting, pending = list(pending), {}
+            for i, answer in zip(waiting, answers, strict=True):
+                try:
+                    pending[i] = clients[i].send(answer)
+                except StopIteration as end:
+                    done[i] = end.value
+        for i, worker in enumerate(workers):
+            if self._config.keep_optimizer and worker.velocity is not None:
+                self.velocities[worker.client] = worker.velocity.cpu().numpy()
+            yield replace(done.pop(i), client=worker.client)
+
+    def _worker(self, round: int, client: int) -> Worker:
+        return Worker(
+            self._network,
+            self._train,
+            self.parts[client],
+            self._config,
+            round,
+            client,
+            self.velocities.get(client),
+        )
+
+    @cached_property
+    def _cohort(self) -> Cohort:
+        return Cohort(self._build(), self._train, self._config, self._device)
 
     def evaluate(self, model: SparseModel) -> Evaluation:
         """Accuracy and loss on the data set's test samples."""
         return evaluate(self._network, model, self._test)
 
 
-def open_device(name: str) -> torch.device:
+def open_device(name: str, precision: str) -> torch.device:
     """The torch device of that name, or an error that says what there is."""
     try:
         device = torch.device(name)
@@ -85,8 +109,11 @@ def open_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         there = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
         raise ConfigError(f"device {name!r} is not here. There is: {', '.join(there)}.") from error
+    if precision != "fp32" and device.type != "cuda":
+        raise ConfigError(f"precision {precision!r} needs a GPU. Received: device {name!r}.")
     if device.type == "cuda":
         torch.backends.cudnn.deterministic = True  # same seed, same bytes
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     return device
 
 

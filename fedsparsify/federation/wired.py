@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from .. import arrays
 from ..methods import Method, Update
 from ..model import Floats, Mask, SparseModel
 from ..wire.codec import decode, encode
@@ -23,23 +24,24 @@ class Wired:
     def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
         """The clients' answers as the server decodes them."""
         downloads: dict[int | None, int] = {}  # clients that saw the same mask last are sent the same blob
+        mask = arrays.to_numpy(model.mask)
         arrived = model if self._precision == "fp32" else self._carry(model, None)[1]
         for update in self._inner.ask(method, round, arrived):
             version = self.memory.seen.get(update.client)
             if version not in downloads:
-                downloads[version] = self._carry(model, self.memory.mask(version, model.mask.size))[0]
-            common = model.mask if update.model.layout == model.layout else None
-            uploaded, decoded = self._carry(update.model, common)
-            self.memory.sent(update.client, round, model.mask)
+                downloads[version] = self._carry(model, self.memory.mask(version, mask.size))[0]
+            uploaded, decoded = self._carry(update.model, mask if update.model.layout == model.layout else None)
+            self.memory.sent(update.client, round, mask)
             yield replace(update, model=decoded, download_bytes=downloads[version], upload_bytes=uploaded)
 
     def _carry(self, model: SparseModel, known: Mask | None) -> tuple[int, SparseModel]:
         """How many bytes a model takes, and what arrives."""
         precision = self._precision if model.finite else "fp32"  # a diverged client is refused by name, not by encoding
-        blob = encode(model, known, precision, layout_known=known is not None)
+        blob = encode(model.on_host(), known, precision, layout_known=known is not None)
         if precision == "fp32":
             return len(blob), model  # lossless: what would be decoded is this very model, and tests hold it to that
-        return len(blob), decode(blob, known, model.layout)
+        weights = arrays.placed(decode(blob, known, model.layout).weights, model.weights)
+        return len(blob), SparseModel(model.layout, weights, model.mask)
 
     def evaluate(self, model: SparseModel) -> Evaluated:
         """How good the model is, at the server."""

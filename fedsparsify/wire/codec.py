@@ -95,8 +95,10 @@ def _mask_fields(model: SparseModel, known: Mask | None, layout_known: bool) -> 
     if not layout_known:
         _write_layout(difference, model.layout)
     write_difference(difference, model.mask, known)
-    if len(difference.buffer) <= len(whole.buffer):  # a mask of no bytes could not win
-        return difference.buffer
+    if len(difference.buffer) <= len(whole.buffer) + model.mask.size // 512:
+        return (
+            difference.buffer
+        )  # a whole mask takes as little only by chance, and looking costs time at every download
     write_subset(whole, model.mask)
     return min(difference.buffer, whole.buffer, key=len)
 
@@ -120,8 +122,15 @@ def _known_layout(layout: Layout | None) -> Layout:
 
 def _write_layout(writer: Writer, layout: Layout) -> None:
     for specs in (layout.tensors, layout.statistics):
+        if len(specs) > MAX_TENSORS:
+            raise WireError(f"a model has at most {MAX_TENSORS:,} tensors. Received: {len(specs):,}.")
         writer.varint(len(specs))
         for spec in specs:
+            if len(spec.name.encode()) > MAX_NAME or len(spec.shape) > MAX_DIMENSIONS:
+                raise WireError(
+                    f"a tensor has a name of at most {MAX_NAME:,} bytes and at most {MAX_DIMENSIONS} dimensions. "
+                    f"Received: {spec.name[:80]!r} with {len(spec.shape)}."
+                )
             writer.text(spec.name)
             writer.varint(len(spec.shape))
             for side in spec.shape:

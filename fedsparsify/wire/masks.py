@@ -85,8 +85,8 @@ def write_difference(writer: Writer, mask: Mask, known: Mask) -> None:
     """A mask as what died and what came to life since `known`."""
     # Gathering is what takes time, and most differences have one side at most.
     nothing = np.zeros(1, np.bool_)
-    write_subset(writer, ~mask[known] if np.any(mask < known) else nothing)
-    write_subset(writer, mask[~known] if np.any(mask > known) else nothing)
+    write_subset(writer, ~np.compress(known, mask) if np.any(mask < known) else nothing)
+    write_subset(writer, np.compress(~known, mask) if np.any(mask > known) else nothing)
 
 
 def read_difference(reader: Reader, known: Mask) -> Mask:
@@ -96,7 +96,7 @@ def read_difference(reader: Reader, known: Mask) -> Mask:
     born = read_subset(reader, known.size - kept, "the set of entries that came to life")
     mask = known.copy()
     if died.any():
-        mask[known] = ~died
+        mask[np.flatnonzero(known)[died]] = False
     if born.any():
-        mask[~known] = born
+        mask[np.flatnonzero(~known)[born]] = True
     return mask

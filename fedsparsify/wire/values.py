@@ -81,14 +81,13 @@ def _write_planes(writer: Writer, words: NDArray[np.uint32] | NDArray[np.uint16]
     """Rotate the sign to the end, then one section a byte, the most significant first."""
     width = words.dtype.itemsize
     turned = (words << 1) | (words >> (8 * width - 1))
-    planes = np.ascontiguousarray(turned.astype(f">u{width}").view(np.uint8).reshape(-1, width).T)
-    for plane in planes:
-        writer.section(plane.data)
+    for shift in reversed(range(0, 8 * width, 8)):
+        writer.section((turned >> shift).astype(np.uint8).data)
 
 
 def _read_planes(reader: Reader, count: int, width: int) -> NDArray[Any]:
-    planes = np.empty((count, width), np.uint8)
+    turned = np.zeros(count, f"u{width}")
     for place in range(width):
-        planes[:, place] = np.frombuffer(reader.section(f"byte plane {place + 1} of the values", count), np.uint8)
-    turned = planes.view(f">u{width}").reshape(count).astype(f"=u{width}")
+        turned <<= 8
+        turned |= np.frombuffer(reader.section(f"byte plane {place + 1} of the values", count), np.uint8)
     return np.asarray((turned >> 1) | (turned << (8 * width - 1)))

@@ -27,10 +27,10 @@ def worker(module: nn.Module, data: Samples, **settings) -> Worker:
 
 def by_torch(module: nn.Module, data: Samples, mask, prox=0.0, epochs=2, **sgd) -> torch.Tensor:
     """The same training with torch's own optimiser and the worker's own order of samples."""
-    rng = np.random.default_rng(np.random.SeedSequence([1990, 1, 3]))
     optimiser = torch.optim.SGD(module.parameters(), lr=0.1, **sgd)
     anchor = [p.detach().clone() for p in module.parameters()]
-    for _ in range(epochs):
+    for epoch in range(epochs):
+        rng = np.random.default_rng(np.random.SeedSequence([1990, 1, 3, epoch]))
         order = torch.from_numpy(rng.permutation(len(data.y)))
         for batch in order.split(4):
             optimiser.zero_grad()
@@ -111,14 +111,14 @@ def test_the_last_smaller_batch_is_kept():
     start = model_of(build("fc", (4,), 2, seed=0))
     one = worker(build("fc", (4,), 2, seed=0), samples(10), epochs=1)
     one.fit(Fit(start))
-    assert one._steps == 3  # 4 + 4 + 2
+    assert one.steps == 3  # 4 + 4 + 2
 
 
 def test_a_request_may_name_its_epochs():
     start = model_of(build("fc", (4,), 2, seed=0))
     one = worker(build("fc", (4,), 2, seed=0), samples(10), epochs=4)
     one.fit(Fit(start, epochs=1))
-    assert one._steps == 3
+    assert one.steps == 3
 
 
 def test_evaluation_on_literals():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from conftest import small_model
 
-from fedsparsify import METHODS, RunConfig, run
+from fedsparsify import METHODS, RunConfig, run, save
 from fedsparsify.clients.worker import Evaluation
-from fedsparsify.errors import ConfigError
+from fedsparsify.errors import ConfigError, RunError
 from fedsparsify.federation.checkpoint import Checkpoint
 from fedsparsify.federation.memory import Memory
 from fedsparsify.federation.rounds import play
@@ -102,6 +103,20 @@ def test_lossy_precision_really_acts_on_both_ways(precision, error):
     assert entry.upload_bytes < lossless.upload_bytes
 
 
+def test_models_on_a_device_stay_there_and_take_the_same_bytes():
+    class Echo(Scripted):
+        def ask(self, method, round, model):
+            yield Update(model, samples=1, client=0)
+
+    here = small_model(WEIGHTS)
+    there = here.beside(torch.zeros(1))
+    for precision in ("fp32", "fp16"):
+        [(one, a)] = play(Wired(Echo(), precision), FedAvg(rounds=1), here, 1, 1, seed=0)
+        [(two, b)] = play(Wired(Echo(), precision), FedAvg(rounds=1), there, 1, 1, seed=0)
+        assert isinstance(two.weights, torch.Tensor) and two.same_as(one)
+        assert (a.upload_bytes, a.download_bytes) == (b.upload_bytes, b.download_bytes)
+
+
 def test_a_diverged_client_is_refused_by_name_and_not_by_the_encoder():
     class Diverged(Scripted):
         def ask(self, method, round, model):
@@ -142,6 +157,12 @@ def test_memory_survives_in_the_checkpoint(tmp_path):
     back = Checkpoint.load(tmp_path / "c.fsz")
     assert back.memory.seen == {3: 1, 5: 2} and list(back.velocities) == [3]
     assert back.memory.mask(1, 2).tolist() == [True, False]
+
+
+def test_a_model_is_no_checkpoint(tmp_path):
+    save(tmp_path / "model.fsz", small_model([1, 2]), {"round": 3})
+    with pytest.raises(RunError, match=r"model\.fsz holds a model, but not the state of a run"):
+        Checkpoint.load(tmp_path / "model.fsz")
 
 
 def test_stopped_and_resumed_the_bytes_are_those_of_a_run_never_stopped(tmp_path):

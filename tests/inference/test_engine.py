@@ -249,5 +249,5 @@ def test_sparse_and_dense_kernels_agree(lanes: int, kernels: str) -> None:
 
 def test_kernels_have_names() -> None:
     model, graph = linear([[1]], [1])
-    with pytest.raises(ModelError, match="kernels are one of auto, sparse, dense. Received: 'fast'"):
+    with pytest.raises(ModelError, match=r"kernels are one of auto, sparse, dense\. Received: 'fast'"):
         Engine(model, graph=graph, kernels="fast")

@@ -149,6 +149,12 @@ def test_numbers_too_large_for_fp16_become_infinite_and_no_number_stays_none():
         encode(model, precision="int8")
 
 
+@pytest.mark.parametrize("spec", [TensorSpec("w" * 1025, (1,)), TensorSpec("w", (1,) * 33)])
+def test_what_no_decoder_takes_is_never_written(spec):
+    with pytest.raises(WireError, match="at most 1,024 bytes and at most 32 dimensions"):
+        encode(SparseModel.dense(Layout((spec,)), np.zeros(1, np.float32)))
+
+
 def test_a_mask_has_one_name_for_each_layout():
     assert mask_name(LAYOUT, DENSE) != mask_name(LAYOUT, MODEL.mask)
     assert mask_name(LAYOUT, DENSE) != mask_name(Layout((TensorSpec("w", (7,)),)), DENSE)

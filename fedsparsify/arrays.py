@@ -1,0 +1,99 @@
+"""The few operations a model needs, for numpy arrays and torch tensors alike.
+
+Models live in numpy wherever they are sent or stored. A simulation on a GPU keeps them there as torch tensors between
+rounds; these functions are all that has to know. Torch is imported only where a tensor has been given.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SAMPLE = 20_000  # scores drawn to bracket a rank; below some fifty times this, numpy's partition is as fast
+
+
+def is_numpy(array: Any) -> bool:
+    """Whether it is a numpy array rather than a torch tensor."""
+    return isinstance(array, np.ndarray)
+
+
+def to_numpy(array: Any) -> NDArray[Any]:
+    """The array in the host's memory."""
+    return array if is_numpy(array) else np.asarray(array.cpu().numpy())
+
+
+def placed(array: Any, like: Any) -> Any:
+    """The array brought to where `like` lives."""
+    if is_numpy(like):
+        return to_numpy(array)
+    import torch
+
+    return torch.as_tensor(array).to(like.device)
+
+
+def copy(array: Any) -> Any:
+    """An independent copy."""
+    return array.copy() if is_numpy(array) else array.clone()
+
+
+def filled(like: Any, size: int, value: Any, dtype: str) -> Any:
+    """A new flat array of `value`, where `like` lives."""
+    if is_numpy(like):
+        return np.full(size, value, dtype)
+    import torch
+
+    return torch.full((size,), value, dtype=getattr(torch, dtype), device=like.device)
+
+
+def dtype_name(array: Any) -> str:
+    """`float32`, `bool`, …"""
+    return str(array.dtype).removeprefix("torch.")
+
+
+def count(mask: Any) -> int:
+    """How many entries are true."""
+    return int(np.count_nonzero(mask)) if is_numpy(mask) else int(mask.count_nonzero())
+
+
+def float64(array: Any) -> Any:
+    """The array in double precision."""
+    return array.astype(np.float64) if is_numpy(array) else array.double()
+
+
+def float32(array: Any) -> Any:
+    """The array in single precision."""
+    return array.astype(np.float32) if is_numpy(array) else array.float()
+
+
+def all_finite(array: Any) -> bool:
+    """Whether every entry is a number."""
+    return bool(np.isfinite(array).all() if is_numpy(array) else array.isfinite().all())
+
+
+def positions(mask: Any) -> Any:
+    """Indices of the true entries, in order."""
+    return np.flatnonzero(mask) if is_numpy(mask) else mask.nonzero().squeeze(1)
+
+
+def kth_smallest(values: Any, k: int) -> Any:
+    """The value of rank k, counted from 1."""
+    if not is_numpy(values):
+        return values.kthvalue(k).values
+    if values.size < 50 * SAMPLE:
+        return np.partition(values, k - 1)[k - 1]
+    return _bracketed(values, k)
+
+
+def _bracketed(values: NDArray[Any], k: int) -> Any:
+    """Floyd and Rivest's idea: a sample brackets the rank, and only what lies inside the bracket is partitioned."""
+    sample = np.sort(values[:: values.size // SAMPLE])
+    middle, margin = k / values.size * sample.size, 4 * int(sample.size**0.5)
+    low = sample[max(0, int(middle) - margin)]
+    high = sample[min(sample.size - 1, int(middle) + margin)]
+    below = int(np.count_nonzero(values < low))
+    inside = values[(values >= low) & (values <= high)]
+    if not below < k <= below + inside.size:  # the sample misled us: rare, and only a matter of time
+        return np.partition(values, k - 1)[k - 1]
+    return np.partition(inside, k - below - 1)[k - below - 1]

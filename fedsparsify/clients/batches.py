@@ -1,0 +1,60 @@
+"""Which samples each model sees when: the plan of an epoch, and the samples of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..keyed import pad_crop_flip
+from .worker import Samples
+
+
+@dataclass(frozen=True)
+class Step:
+    """One batch for a run of models: `models` of them from `start`, `size` samples each from `offset`."""
+
+    number: int  # which of its client's batches it is
+    start: int
+    models: int
+    offset: int
+    size: int
+
+    @property
+    def span(self) -> slice:
+        """The models that take part."""
+        return slice(self.start, self.start + self.models)
+
+
+def steps(samples: Sequence[int], batch: int) -> Iterator[Step]:
+    """An epoch of clients with so many samples each, largest first: every client sees its batches in order."""
+    for number in range(samples[0] // batch):
+        yield Step(number, 0, sum(count // batch > number for count in samples), number * batch, batch)
+    start = 0
+    while start < len(samples):
+        count = samples[start]
+        same = samples.count(count)
+        if rest := count % batch:
+            yield Step(count // batch, start, same, count - rest, rest)
+        start += same
+
+
+class Batches:
+    """The samples of a step, augmented where the run says so."""
+
+    def __init__(self, samples: Samples, augment: bool) -> None:
+        self.samples, self.augment = samples, augment
+
+    def __call__(self, rows: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs and labels of the samples `rows`, (models, batch)."""
+        picked = rows.reshape(-1)
+        x = self.samples.x.index_select(0, picked).view(*rows.shape, *self.samples.x.shape[1:])
+        if self.augment:
+            x = torch.stack([pad_crop_flip(mine, key) for mine, key in zip(x, keys, strict=True)])
+        return x, self.samples.y.index_select(0, picked).view(rows.shape)
+
+    def channels_last(self) -> torch.Tensor:
+        """All inputs with channels last, as the GPU's kernels read them."""
+        x = self.samples.x
+        return x.movedim(1, -1).contiguous() if x.ndim == 4 else x.contiguous()

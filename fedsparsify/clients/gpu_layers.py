@@ -1,0 +1,254 @@
+"""Layers of a stack on a GPU: each knows its shapes and launches its kernels, forwards and backwards.
+
+A layer's input is (models, rows, channels). A ReLU is part of the layer before it; its mask is applied by whoever
+computes the gradient of its output, so that it costs no pass of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..keyed import uniform
+from . import kernels
+
+Blocks = dict[str, torch.Tensor]
+PROGRAMS = 528  # enough to fill a large GPU: four for each of its multiprocessors
+
+
+def cdiv(a: int, b: int) -> int:
+    """Division rounded up."""
+    return -(-a // b)
+
+
+def cover(n: int, least: int, most: int) -> int:
+    """The power of two that covers n, within bounds."""
+    return max(least, min(most, 1 << (n - 1).bit_length()))
+
+
+@dataclass(frozen=True)
+class Values:
+    """The blocks of the models that take part in a step."""
+
+    weights: Blocks  # float32
+    compute: Blocks  # the same in the compute type
+    statistics: Blocks
+    pruned: Blocks
+    gradients: Blocks | None  # None: plain SGD, applied as the gradients are computed
+    precision: str  # of float32 products: "tf32", or "tf32x3" for the accuracy of float32
+    lr: float
+
+
+@dataclass
+class Product:
+    """A dense layer (one tap) or a 3×3 convolution (nine)."""
+
+    name: str
+    height: int
+    width: int
+    inputs: int
+    padded: int  # channels of the input as it lies in memory
+    outputs: int
+    taps: int
+    bias: bool
+    relu: bool = False
+    mask: bool = False  # the input came out of a ReLU
+
+    def forward(self, x: torch.Tensor, values: Values) -> torch.Tensor:
+        """Act(x ⊛ w + b)."""
+        models, rows, _ = x.shape
+        y = x.new_empty(models, rows, self.outputs)
+        weight = values.compute[f"{self.name}.weight"]
+        bias = values.weights[f"{self.name}.bias"] if self.bias else weight
+        bm, bn, bk, warps, stages = self._tile(rows, self.outputs, self.padded, x.element_size())
+        kernels._forward[cdiv(rows, bm), cdiv(self.outputs, bn), models](
+            *(x, weight, bias, y, rows, self.height, self.width, self.padded, self.inputs, self.outputs, self.taps),
+            *(self.relu, self.bias, bm, bn, bk, values.precision),
+            num_warps=warps,
+            num_stages=stages,
+        )
+        self._x = x
+        return y
+
+    def backward(self, d: torch.Tensor, values: Values, need: bool) -> torch.Tensor | None:
+        """The gradient of the input, where it is needed; gradients of weight and bias into their blocks."""
+        dx = self._input_gradient(d, values) if need else None
+        self._weight_gradient(d, values)  # after the input's, which needs the weights as they were
+        return dx
+
+    def _input_gradient(self, d: torch.Tensor, values: Values) -> torch.Tensor:
+        models, rows, _ = d.shape
+        dx = torch.empty_like(self._x)
+        bm, bn, bk, warps, stages = self._tile(rows, self.inputs, self.outputs, d.element_size())
+        kernels._input_gradient[cdiv(rows, bm), cdiv(self.inputs, bn), models](
+            *(d, values.compute[f"{self.name}.weight"], self._x, dx, rows),
+            *(self.height, self.width, self.inputs, self.outputs, self.taps, self.mask, bm, bn, bk, values.precision),
+            num_warps=warps,
+            num_stages=stages,
+        )
+        return dx
+
+    def _weight_gradient(self, d: torch.Tensor, values: Values) -> None:
+        models, rows, _ = d.shape
+        bm, bn, bk, warps, stages = self._gradient_tile(rows, d.element_size())
+        tiles = cdiv(self.outputs, bm) * cdiv(self.inputs, bn) * self.taps
+        update = values.gradients is None
+        splits = 1 if update else max(1, min(PROGRAMS // (tiles * models), cdiv(rows, 8 * bk)))
+        chunk = cdiv(cdiv(rows, splits), bk) * bk
+        at_once = self.bias and (update or chunk <= bk)  # the bias costs nothing where there is no loop
+        weight, bias = f"{self.name}.weight", f"{self.name}.bias"
+        bias = bias if self.bias else weight
+        into = values.weights if values.gradients is None else values.gradients
+        dw = into[weight] if splits == 1 else into[weight].new_empty(splits, into[weight].numel())
+        kernels._weight_gradient[tiles, splits, models](
+            *(d, self._x, dw, into[bias], values.weights[weight], values.weights[bias]),
+            *(values.pruned[weight], values.pruned[bias], values.compute[weight]),
+            *(values.lr, rows, into[weight].numel(), chunk, self.height, self.width, self.padded, self.inputs),
+            *(self.outputs, self.taps, at_once, update, d.element_size() < 4, bm, bn, bk, values.precision),
+            num_warps=warps,
+            num_stages=stages,
+        )
+        if splits > 1:
+            torch.sum(dw, 0, out=into[weight].view(-1))
+        if self.bias and not at_once:
+            column_sums(d, into[bias])
+
+    def _gradient_tile(self, rows: int, size: int) -> tuple[int, int, int, int, int]:
+        most = 64 if size == 4 else 128
+        bm, bn = cover(self.outputs, 16, most), cover(self.inputs, 16, most)
+        return bm, bn, cover(rows, 16, 32 if size == 4 else 64), 8 if bm * bn >= 128 * 128 else 4, 3
+
+    def _tile(self, rows: int, outputs: int, inputs: int, size: int) -> tuple[int, int, int, int, int]:
+        """Rows, outputs and inputs of a tile; warps; stages of the pipeline."""
+        if rows < 128 or size == 4:
+            return cover(rows, 16, 64), cover(outputs, 16, 64 if rows > 64 else 32), cover(inputs, 16, 64), 4, 3
+        bn = cover(outputs, 16, 128)
+        return 128, bn, cover(inputs, 16, 64), 8 if bn == 128 else 4, 4
+
+
+def blocks_of(rows: int, channels: int, models: int) -> tuple[int, int, int, int]:
+    """For a pass over (models, rows, channels): rows and channels of a block, chunks of rows, rows a chunk."""
+    br, bc = 64, cover(channels, 16, 64)
+    splits = max(1, min(4 * PROGRAMS // (models * cdiv(channels, bc)), cdiv(rows, 4 * br)))
+    return br, bc, splits, cdiv(cdiv(rows, splits), br) * br
+
+
+def column_sums(x: torch.Tensor, out: torch.Tensor) -> None:
+    """Σ over the rows of (models, rows, channels)."""
+    models, rows, c = x.shape
+    br, bc, splits, chunk = blocks_of(rows, c, models)
+    parts = torch.empty(models, splits, c, device=x.device)
+    kernels._column_sums[cdiv(c, bc), splits, models](x, parts, rows, chunk, c, splits, br, bc)
+    torch.sum(parts, 1, out=out)
+
+
+@dataclass
+class Norm:
+    """Batch norm over the rows of each model."""
+
+    name: str
+    channels: int
+    eps: float
+    rate: float
+    relu: bool = False
+    mask: bool = False
+
+    def forward(self, x: torch.Tensor, values: Values) -> torch.Tensor:
+        """Normalise by the batch's moments, and let the running statistics follow."""
+        models, rows, c = x.shape
+        br, bc, splits, chunk = blocks_of(rows, c, models)
+        parts = torch.empty(2, models, splits, c, device=x.device)
+        kernels._moments[cdiv(c, bc), splits, models](x, parts[0], parts[1], rows, chunk, c, splits, br, bc)
+        self._centre, self._scale = torch.empty(2, models, c, device=x.device)
+        kernels._moments_end[cdiv(c, 16), models](
+            *(x, parts[0], parts[1], self._centre, self._scale),
+            *(values.statistics[f"{self.name}.running_mean"], values.statistics[f"{self.name}.running_var"]),
+            *(rows, self.eps, self.rate, c, splits, cover(splits, 1, 4096), 16),
+        )
+        y = torch.empty_like(x)
+        gamma, beta = values.weights[f"{self.name}.weight"], values.weights[f"{self.name}.bias"]
+        kernels._normalise[cdiv(rows, br), cdiv(c, bc), models](
+            x, y, self._centre, self._scale, gamma, beta, rows, c, self.relu, br, bc
+        )
+        self._x = x
+        return y
+
+    def backward(self, d: torch.Tensor, values: Values, need: bool) -> torch.Tensor | None:
+        """Gradients of scale and shift into their blocks, and of the input."""
+        assert values.gradients is not None
+        models, rows, c = d.shape
+        br, bc, splits, chunk = blocks_of(rows, c, models)
+        parts = torch.empty(2, models, splits, c, device=d.device)
+        kernels._normalise_sums[cdiv(c, bc), splits, models](
+            d, self._x, self._centre, self._scale, parts[0], parts[1], rows, chunk, c, splits, br, bc
+        )
+        beta, gamma = values.gradients[f"{self.name}.bias"], values.gradients[f"{self.name}.weight"]
+        torch.sum(parts[0], 1, out=beta)
+        torch.sum(parts[1], 1, out=gamma)
+        dx = torch.empty_like(d)
+        kernels._normalise_gradient[cdiv(rows, br), cdiv(c, bc), models](
+            *(d, self._x, dx, self._centre, self._scale, values.weights[f"{self.name}.weight"], beta, gamma),
+            *(rows, c, self.mask, br, bc),
+        )
+        return dx
+
+
+@dataclass
+class Pool:
+    """The largest of every 2×2 pixels."""
+
+    height: int
+    width: int
+    channels: int
+    mask: bool = False
+    relu = False
+
+    def forward(self, x: torch.Tensor, values: Values) -> torch.Tensor:
+        """A quarter of the rows."""
+        models, rows, c = x.shape
+        y = x.new_empty(models, rows // 4, c)
+        self._which = torch.empty_like(y, dtype=torch.int8)
+        bc = cover(c, 16, 64)
+        kernels._pool[cdiv(y.shape[0] * y.shape[1], 32), cdiv(c, bc)](
+            x, y, self._which, y.shape[0] * y.shape[1], self.height, self.width, c, 32, bc
+        )
+        self._y = y
+        return y
+
+    def backward(self, d: torch.Tensor, values: Values, need: bool) -> torch.Tensor | None:
+        """The gradient at the pixels that were largest."""
+        models, rows, c = d.shape
+        dx = d.new_empty(models, 4 * rows, c)
+        bc = cover(c, 16, 64)
+        kernels._pool_gradient[cdiv(models * rows, 32), cdiv(c, bc)](
+            d, self._y, self._which, dx, models * rows, self.height, self.width, c, self.mask, 32, bc
+        )
+        return dx
+
+
+@dataclass
+class Drop:
+    """Dropout from keys."""
+
+    p: float
+    salt: int
+    mask: bool = False
+    relu = False
+    keys: Any = None  # set before every step
+
+    def forward(self, x: torch.Tensor, values: Values) -> torch.Tensor:
+        """Zero a random part of every model's batch and scale up the rest."""
+        kept = uniform(self.keys, x.shape[1] * x.shape[2], self.salt).view(x.shape) >= self.p
+        self._scale = kept.to(x.dtype) * (1 / (1 - self.p))
+        self._x = x
+        return x * self._scale
+
+    def backward(self, d: torch.Tensor, values: Values, need: bool) -> torch.Tensor | None:
+        """The same part of the gradient."""
+        d = d * self._scale
+        return d * (self._x > 0) if self.mask else d
+
+
+Layer = Product | Norm | Pool | Drop

@@ -1,0 +1,179 @@
+"""Stacks of convolutional and dense networks on a GPU, through our own kernels and without autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeGuard
+
+import torch
+from torch import nn
+
+from ..keyed import KeyedDropout, uniform
+from . import kernels
+from .batches import Batches
+from .gpu_layers import Drop, Layer, Norm, Pool, Product, Values, cdiv, cover
+from .stack import Order, Stack
+
+TYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
+PAD = 16  # the first convolution's few channels are padded to the smallest tile
+
+
+def plan(module: nn.Module, shape: Sequence[int]) -> list[Layer] | None:
+    """The layers of a sequential network that our kernels know, or None where one is not among them."""
+    if type(module) is not nn.Sequential:
+        return None
+    layers: list[Any] = []
+    image = list(shape) if len(shape) == 3 else None
+    for name, child in module.named_children():
+        before = layers[-1] if layers else None
+        masked = before is not None and before.relu
+        if type(child) is nn.Flatten and child.start_dim == 1:
+            image = None
+        elif type(child) is nn.Linear and image is None:
+            layers.append(
+                Product(name, 1, 1, child.in_features, child.in_features, child.out_features, 1, child.bias is not None)
+            )
+            layers[-1].mask = masked
+        elif _is_convolution(child) and image is not None:
+            channels = PAD if before is None else image[0]
+            layers.append(
+                Product(name, image[1], image[2], image[0], channels, child.out_channels, 9, child.bias is not None)
+            )
+            layers[-1].mask = masked
+            image[0] = child.out_channels
+        elif type(child) is nn.BatchNorm2d and child.affine and child.momentum and child.track_running_stats and before:
+            layers.append(Norm(name, child.num_features, child.eps, child.momentum, mask=masked))
+        elif type(child) is nn.ReLU and isinstance(before, Product | Norm) and not before.relu:
+            before.relu = True
+        elif _is_pool(child) and before is not None and image and image[1] % 2 == image[2] % 2 == 0:
+            layers.append(Pool(image[1], image[2], image[0], mask=masked))
+            image[1:] = [image[1] // 2, image[2] // 2]
+        elif type(child) is KeyedDropout and before is not None:
+            layers.append(Drop(child.p, child.salt, mask=masked))
+        else:
+            return None
+    ends_well = bool(layers) and isinstance(layers[-1], Product) and layers[-1].taps == 1 and not layers[-1].relu
+    return layers if ends_well else None
+
+
+def _is_convolution(child: nn.Module) -> TypeGuard[nn.Conv2d]:
+    return type(child) is nn.Conv2d and (
+        (child.kernel_size, child.stride, child.padding, child.dilation, child.groups)
+        == ((3, 3), (1, 1), (1, 1), (1, 1), 1)
+        and child.padding_mode == "zeros"
+    )
+
+
+def _is_pool(child: nn.Module) -> bool:
+    return type(child) is nn.MaxPool2d and (child.kernel_size, child.stride, child.padding) == (2, 2, 0)
+
+
+def orders(module: nn.Module, shape: Sequence[int]) -> dict[str, Order]:
+    """How a tensor lies in a stack: name → (shape to view it in, permutation), channels last in either case."""
+    found: dict[str, Order] = {}
+    image, flattened = list(shape) if len(shape) == 3 else None, False
+    for name, child in module.named_children():
+        if isinstance(child, nn.Conv2d) and image:
+            found[f"{name}.weight"] = (tuple(child.weight.shape), (0, 2, 3, 1))
+            image[0] = child.out_channels
+        elif isinstance(child, nn.MaxPool2d) and image:
+            image[1:] = [image[1] // 2, image[2] // 2]
+        elif isinstance(child, nn.Linear):
+            if image and flattened and len(found):
+                found[f"{name}.weight"] = ((child.out_features, *image), (0, 2, 3, 1))
+            image = None
+        elif isinstance(child, nn.Flatten):
+            flattened = True
+    return found
+
+
+class GpuStack:
+    """A stack of sequential networks of Conv2d 3×3, Linear, BatchNorm2d, ReLU, MaxPool2d 2 and Dropout."""
+
+    def __init__(self, layers: list[Layer], stack: Stack, batches: Batches, precision: str) -> None:
+        self._layers, self._stack, self._labels = layers, stack, batches.samples.y
+        self._images, self._move = batches.channels_last(), batches.augment
+        self._type = TYPES[precision]
+        self._precision = "tf32" if precision == "tf32" else "tf32x3"  # three products, the accuracy of float32
+        self.shadow = (
+            stack.weights if self._type == torch.float32 else torch.empty_like(stack.weights, dtype=self._type)
+        )
+
+    def refresh(self) -> None:
+        """Bring the copy in the compute type up to date."""
+        if self.shadow is not self._stack.weights:
+            self.shadow.copy_(self._stack.weights)
+
+    @property
+    def plain(self) -> bool:
+        """Whether plain SGD can be applied as the gradients are computed: in networks of dense layers alone."""
+        return all(
+            isinstance(layer, Drop) or (isinstance(layer, Product) and layer.taps == 1) for layer in self._layers
+        )
+
+    def step(
+        self,
+        rows: torch.Tensor,
+        keys: torch.Tensor,
+        start: int,
+        into: torch.Tensor | None,
+        lr: float,
+        losses: torch.Tensor,
+    ) -> None:
+        """One batch of each model, rows (models, batch): gradients into the buffer, or applied where there is none."""
+        models, batch = rows.shape
+        stack, span = self._stack, slice(start, start + models)
+
+        def blocks(flat: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {name: block[span] for name, block in stack.blocks(flat).items()}
+
+        values = Values(
+            blocks(stack.weights),
+            blocks(self.shadow),
+            {name: block[span] for name, block in stack.buffers.items()},
+            blocks(stack.pruned),
+            None if into is None else blocks(into),
+            self._precision,
+            lr,
+        )
+        h = self._gather(rows, keys)
+        for layer in self._layers:
+            if isinstance(layer, Drop):
+                layer.keys = keys
+            if isinstance(layer, Product) and layer.taps == 1:
+                h = h.view(models, batch, -1)
+            h = layer.forward(h, values)
+        d, classes = torch.empty_like(h), h.shape[2]
+        kernels._loss[(models,)](
+            *(h, self._labels, rows, rows.stride(0), d, losses[span]),
+            *(batch, classes, cover(batch, 16, 1024), cover(classes, 16, 1024)),
+        )
+        for position, layer in reversed(list(enumerate(self._layers))):
+            back = layer.backward(d, values, position > 0)
+            if back is None:
+                break
+            below = self._layers[position - 1]
+            width = below.outputs if isinstance(below, Product) else getattr(below, "channels", back.shape[2])
+            d = back.view(models, -1, width)
+
+    def _gather(self, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """The samples as the first layer reads them; shifted and mirrored as `pad_crop_flip` would."""
+        models, batch = rows.shape
+        first = self._layers[0]
+        assert isinstance(first, Product)
+        if first.taps == 1:
+            height, width, channels, padded = 1, first.inputs, 1, 1
+        else:
+            height, width, channels, padded = first.height, first.width, first.inputs, first.padded
+        x = torch.empty(models, batch * height * width, padded, dtype=self._type, device=rows.device)
+        top = left = flip = rows
+        if self._move:
+            draw = uniform(keys, 3 * batch, salt=-2).view(models, batch, 3)
+            top, left = ((draw[..., :2] * 9).int() - 4).unbind(2)
+            top, left, flip = top.contiguous(), left.contiguous(), (draw[..., 2] >= 0.5).int().contiguous()
+        block = cover(height * width, 16, 1024 // padded)
+        kernels._gather[cdiv(height * width, block), models * batch](
+            *(self._images, rows, rows.stride(0), batch, top, left, flip, x, height * width),
+            *(height, width, channels, padded, self._move, block),
+        )
+        return x

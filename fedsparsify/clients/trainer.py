@@ -1,0 +1,140 @@
+"""Epochs of a stack of models: step by step, or on a GPU as one captured graph an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from ..config import Training
+from ..data.partition import Indices
+from ..keyed import KEYS, STRIDE
+from ..methods import Fit, Update
+from ..model import SparseModel
+from .batches import Step, steps
+from .sgd import SGD, FusedSGD
+from .stack import Stack
+from .worker import Worker
+
+
+class Network(Protocol):
+    """Something that can take one training step of many models."""
+
+    def step(
+        self,
+        rows: torch.Tensor,
+        keys: torch.Tensor,
+        start: int,
+        into: torch.Tensor | None,
+        lr: float,
+        losses: torch.Tensor,
+    ) -> None:
+        """Gradients of the models from `start` into a buffer, or applied at once; losses added up."""
+
+
+@runtime_checkable
+class OnGpu(Protocol):
+    """A network with kernels of its own: it keeps a copy of the weights in its compute type."""
+
+    shadow: torch.Tensor
+
+    @property
+    def plain(self) -> bool:
+        """Whether it can apply plain SGD by itself."""
+
+    def refresh(self) -> None:
+        """Bring the copy up to date."""
+
+
+class Trainer:
+    """Trains so many models at a time, round after round, in the same memory."""
+
+    def __init__(self, stack: Stack, network: Network, training: Training, draws: bool) -> None:
+        self.stack, self._network, self._training, self._draws = stack, network, training, draws
+        self._sgd = SGD(stack, training, stack.device.type == "cpu")
+        if isinstance(network, OnGpu):
+            self._sgd = FusedSGD(stack, training, network.shadow, network.plain)
+        self._losses = torch.zeros(stack.models, device=stack.device)
+        self._keys = torch.zeros(stack.models, dtype=torch.int64, device=stack.device)
+        self._table = torch.zeros(0, 0, dtype=torch.int64)
+        self._graph: Any = None
+        self._captured: object = None
+        self._warm: object = None
+
+    def train(self, workers: Sequence[Worker], requests: Sequence[Fit], epochs: int) -> list[Update]:
+        """Every worker's answer; workers come with the most samples first."""
+        self.stack.load([request.model for request in requests])
+        self._sgd.begin(requests, workers)
+        if isinstance(self._network, OnGpu):
+            self._network.refresh()
+        samples = [worker.samples for worker in workers]
+        plan = list(steps(samples, self._training.batch_size))
+        for _ in range(epochs):
+            self._prepare(workers, samples[0])
+            self._play(plan, (tuple(samples), self._sgd.prox))
+        self._sgd.leave(workers if self._training.keep_optimizer or self._training.momentum else ())
+        return self._answers(workers, requests)
+
+    def _prepare(self, workers: Sequence[Worker], longest: int) -> None:
+        """The orders and keys of the next epoch; workers with the same key (of other runs) share an order."""
+        if self._table.shape != (len(workers), longest):
+            self._table = torch.zeros(len(workers), longest, dtype=torch.int64, device=self.stack.device)
+            self._captured = None
+        place: dict[int, int] = {}
+        orders: list[Indices] = []
+        for worker in workers:
+            if worker.key in place:
+                worker.epochs += 1
+                continue
+            place[worker.key] = len(orders)
+            order = worker.next_order()
+            orders.append(np.pad(order, (0, longest - order.size)))
+        unique = torch.from_numpy(np.stack(orders)).to(self.stack.device)
+        if len(orders) == len(workers):
+            self._table.copy_(unique)
+        else:
+            torch.index_select(
+                unique, 0, torch.tensor([place[w.key] for w in workers], device=unique.device), out=self._table
+            )
+        self._keys.copy_(torch.tensor([(worker.key + STRIDE * worker.steps) & KEYS for worker in workers]))
+        for worker in workers:
+            worker.steps += -(-worker.samples // self._training.batch_size)
+
+    def _play(self, plan: Sequence[Step], shape: tuple[tuple[int, ...], bool]) -> None:
+        """One epoch. Clients of equal size repeat the same steps, so a GPU plays them from a graph.
+
+        The first epoch of a shape runs step by step, which also compiles the kernels; the graph is captured after it.
+        """
+        even = len(set(shape[0])) == 1
+        on_gpu = isinstance(self._network, OnGpu) and self.stack.device.type == "cuda"
+        if not on_gpu or not even or self._warm != shape:
+            self._warm = shape
+            self._epoch(plan)
+            return
+        if self._captured != shape:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._epoch(plan)
+            self._captured = shape
+        self._graph.replay()
+
+    def _epoch(self, plan: Sequence[Step]) -> None:
+        self._losses.zero_()
+        for step in plan:
+            rows = self._table[step.span, step.offset : step.offset + step.size]
+            keys = self._keys[step.span]
+            if self._draws:
+                keys = (keys + (STRIDE * (step.number + 1) & KEYS)) & KEYS
+            self._network.step(rows, keys, step.start, self._sgd.gradient, self._training.lr, self._losses)
+            self._sgd.step(step.span)
+
+    def _answers(self, workers: Sequence[Worker], requests: Sequence[Fit]) -> list[Update]:
+        values: Any = self.stack.rows()
+        if self.stack.device.type == "cpu":
+            values = values.numpy()
+        return [
+            Update(SparseModel(self.stack.layout, row, request.model.mask), worker.samples, loss / worker.samples)
+            for row, request, worker, loss in zip(values, requests, workers, self._losses.tolist(), strict=True)
+        ]

@@ -1,0 +1,169 @@
+"""One worker after another ≡ the whole cohort at once."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedsparsify import METHODS, RunConfig
+from fedsparsify.clients.batches import Step, steps
+from fedsparsify.clients.dense_stack import DenseStack
+from fedsparsify.clients.stack import Stack
+from fedsparsify.data import Dataset, load_dataset
+from fedsparsify.federation.rounds import play
+from fedsparsify.federation.simulated import Simulated
+from fedsparsify.networks import build, model_of
+from fedsparsify.options import settings
+
+# Products of a stack are summed in another order than those of one model; after several rounds the weights may
+# differ by this much, relative to the largest of them.
+TOLERANCE = 1e-4
+
+
+def test_steps_of_equal_clients():
+    assert list(steps([10, 10], 4)) == [Step(0, 0, 2, 0, 4), Step(1, 0, 2, 4, 4), Step(2, 0, 2, 8, 2)]
+
+
+def test_steps_of_uneven_clients():
+    assert list(steps([9, 5, 5, 2], 4)) == [
+        Step(0, 0, 3, 0, 4),
+        Step(1, 0, 1, 4, 4),
+        Step(2, 0, 1, 8, 1),
+        Step(1, 1, 2, 4, 1),
+        Step(0, 3, 1, 0, 2),
+    ]
+
+
+def test_every_client_sees_each_of_its_samples_once_an_epoch():
+    samples = [17, 16, 9, 9, 4, 1]
+    seen = [[] for _ in samples]
+    for step in steps(samples, 4):
+        for model in range(step.start, step.start + step.models):
+            seen[model] += range(step.offset, step.offset + step.size)
+    assert seen == [list(range(count)) for count in samples]
+
+
+def compare(config: RunConfig, data: Dataset) -> None:
+    together, alone = Simulated(config, data), Simulated(config, data)
+    assert not together._cohort.one_by_one
+    alone._cohort.one_by_one = True
+    runs = []
+    for federation in (together, alone):
+        models = play(federation, config.method, federation.initial(), 1, config.rounds, config.seed)
+        runs.append([(model, entry) for model, entry in models])
+    for (one, entry_one), (two, entry_two) in zip(*runs, strict=True):
+        largest = np.abs(two.weights).max()
+        # A weight on the edge of being purged may fall on either side.
+        shared = one.mask & two.mask
+        assert np.count_nonzero(one.mask ^ two.mask) <= 4
+        assert np.abs(one.weights[: shared.size] - two.weights[: shared.size])[shared].max() < TOLERANCE * largest
+        assert entry_one.train_loss == pytest.approx(entry_two.train_loss, rel=1e-3)
+        assert entry_one.clients == entry_two.clients
+        rest = slice(one.layout.trainable, None)
+        assert np.allclose(one.weights[rest], two.weights[rest], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("more", [{}, {"momentum": 0.5, "keep_optimizer": True, "split": "dirichlet:0.5"}])
+def test_every_method_of_fc(name, more):
+    tuned = {"tune": 2} if "tune" in settings(METHODS[name]) else {}
+    config = RunConfig(method={"name": name, **tuned}, rounds=3, epochs=2, clients=5, lr=0.05, **more)
+    compare(config, load_dataset("digits"))
+
+
+def pictures(count=96, classes=3, side=8) -> Dataset:
+    rng = np.random.default_rng(0)
+    y = np.arange(count) % classes
+    x = rng.normal(size=(count, 3, side, side)).astype(np.float32) + y[:, None, None, None].astype(np.float32)
+    return Dataset("pictures", x, y, x[:30], y[:30])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"momentum": 0.9, "nesterov": True, "augment": "pad-crop-flip"},
+        {"momentum": 0.0, "split": "dirichlet:1"},
+        {"participation": 0.5, "method": "fedprox"},
+    ],
+    ids=["nesterov-augmented", "uneven-plain", "partial-prox"],
+)
+def test_convolutions_batch_norm_and_dropout(more):
+    config = RunConfig(network="cnn", rounds=2, epochs=1, clients=4, lr=0.01, batch_size=8, **more)
+    compare(config, pictures())
+
+
+def test_perceptrons_take_the_hand_written_path():
+    assert DenseStack.takes(build("fc", (4,), 2, 0))
+    assert not DenseStack.takes(build("cnn", (3, 8, 8), 2, 0))
+    own = nn.Sequential(nn.Flatten(), nn.Linear(64, 8, bias=False), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 10))
+    assert not DenseStack.takes(own)  # torch's own dropout draws from a global generator
+
+
+def test_your_own_perceptron_with_dropout_and_without_bias(elsewhere):
+    (elsewhere / "own_mlp.py").write_text(
+        "from torch import nn\n"
+        "def net():\n"
+        "    layers = [nn.Flatten(), nn.Linear(64, 8, bias=False), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 10)]\n"
+        "    return nn.Sequential(*layers)\n"
+    )
+    compare(RunConfig(network="own_mlp:net", rounds=2, clients=4, lr=0.05), load_dataset("digits"))
+
+
+def test_a_network_that_cannot_be_mapped_trains_one_by_one_with_one_notice(elsewhere):
+    (elsewhere / "odd_net.py").write_text(
+        "from torch import nn\n"
+        "class Odd(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.inner = nn.Linear(64, 10)\n"
+        "    def forward(self, x):\n"
+        "        x = x.flatten(1)\n"
+        "        return self.inner(x) if float(x.sum()) > -1e9 else self.inner(-x)\n"
+    )
+    config = RunConfig(network="odd_net:Odd", rounds=2, epochs=1, clients=3)
+    federation = Simulated(config, load_dataset("digits"))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        entries = [entry for _, entry in play(federation, config.method, federation.initial(), 1, 2, 0)]
+    assert [str(w.message) for w in caught if "one client at a time" in str(w.message)]
+    assert len(caught) == 1
+    assert entries[-1].clients == 3
+
+
+def test_memory_follows_participants_not_clients():
+    config = RunConfig(clients=700, participation=4 / 700, epochs=1, rounds=1)
+    federation = Simulated(config, load_dataset("digits"))
+    list(federation.ask(config.method, 1, federation.initial()))
+    models = sum(trainer.stack.models for trainer in federation._cohort._trainers.values())
+    assert models == 4
+
+
+def test_a_request_for_other_epochs_is_trained_apart():
+    from fedsparsify.methods import Fit
+
+    data, config = load_dataset("digits"), RunConfig(clients=3, epochs=2)
+    federation = Simulated(config, data)
+    workers = [federation._worker(1, client) for client in range(3)]
+    start = federation.initial()
+    federation._cohort.fit(workers, [Fit(start), Fit(start, epochs=1), Fit(start)])
+    assert [worker.steps for worker in workers] == [32, 16, 30]  # 481 or 480 samples: 16 or 15 batches an epoch
+
+
+def test_stacks_round_trip():
+    first, second = (model_of(build("cnn", (3, 8, 8), 2, seed)) for seed in (0, 1))
+    second = second.under(np.arange(second.layout.trainable) % 2 > 0)
+    stack = Stack(first.layout, 3, torch.device("cpu"))
+    stack.load([first, second, first])
+    assert [
+        np.array_equal(row, model.weights) for row, model in zip(stack.rows(), (first, second, first), strict=True)
+    ] == [True] * 3
+    assert stack.tensors["0.weight"].is_contiguous()
+    assert int(stack.pruned.sum()) == second.pruned
+    buffer = torch.zeros_like(stack.weights)
+    rows = torch.randn(3, first.layout.trainable)
+    stack.set_rows(buffer, rows)
+    assert torch.equal(stack.get_rows(buffer), rows)
