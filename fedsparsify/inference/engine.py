@@ -17,6 +17,7 @@ from ..errors import ModelError
 from ..graph import INPUT, Node
 from ..model import Floats, SparseModel
 from ..wire.artefact import load, load_graph
+from .builder import weight_vectors
 from .kernels import execute
 from .layers import KERNELS
 from .machine import lanes_here
@@ -24,7 +25,8 @@ from .program import Program, build_program
 from .shapes import is_flat, shapes_of
 from .steps import Flatten, read_steps
 
-Key = tuple[tuple[int, ...], bool, int]
+Key = tuple[tuple[int, ...], bool, int, int]  # shape of a sample, one image?, vectors side by side, workers
+SHARED_VECTORS = 150_000  # multiplications from which one image is worth a second thread
 
 
 class Engine:
@@ -53,6 +55,7 @@ class Engine:
         self._steps = read_steps(graph, model.tensors())
         self._programs: dict[Key, Program] = {}
         self._arenas: dict[Key, list[Floats]] = {}
+        self._shared: dict[tuple[int, ...], int] = {}
         self._lock = Lock()
         self._pool = ThreadPoolExecutor(self.threads - 1, "fedsparsify") if self.threads > 1 else None
         self.load_seconds = perf_counter() - started
@@ -66,7 +69,7 @@ class Engine:
             raise ModelError(f"a batch has a dimension for the images. Received: shape {x.shape}.")
         shape = self._sample_shape(x.shape[1:])
         blocks = list(self._blocks(len(x), shape))
-        outputs = self._program((shape, True, 1) if not blocks else blocks[0][0]).outputs
+        outputs = self._program(blocks[0][0] if blocks else (shape, True, 1, 1)).outputs
         y = np.empty((len(x), prod(outputs)), np.float32)
         self._run_blocks(blocks, x.reshape(len(x), prod(x.shape[1:])), y)
         if self.first_run_seconds is None:
@@ -85,10 +88,19 @@ class Engine:
         start = 0
         while images - start > self.lanes // 4 or (wide > 1 and start < images):
             count = min(block, images - start)
-            yield (shape, False, wide), start, count
+            yield (shape, False, wide, 1), start, count
             start += count
+        workers = self._workers(shape) if images == 1 else 1
         for image in range(start, images):
-            yield (shape, True, 1), image, 1
+            yield (shape, True, 1, workers), image, 1
+
+    def _workers(self, shape: tuple[int, ...]) -> int:
+        """How many threads share a single image."""
+        known = self._shared.get(shape)
+        if known is None:
+            large = weight_vectors(self._steps, shapes_of(self._steps, shape), self.lanes) > SHARED_VECTORS
+            known = self._shared[shape] = self.threads if large else 1
+        return known
 
     def _width(self, images: int, shape: tuple[int, ...]) -> int:
         """How many vectors of images a flat network takes side by side."""
@@ -107,10 +119,15 @@ class Engine:
     def _run_part(self, blocks: list[tuple[Key, int, int]], x: Floats, y: Floats) -> None:
         for key, start, count in blocks:
             program = self._program(key)
-            arena = self._borrow(key, program)
+            arena, gate = self._borrow(key, program), np.zeros(1, np.int64)
             rows = slice(start, start + count)
-            constants = program.stream, program.params, program.indices
-            execute((0,) * self.lanes, program.table, arena, *constants, x[rows].ravel(), y[rows].reshape(-1), count)
+            ends = x[rows].ravel(), y[rows].reshape(-1), count, gate
+            shared: Any = (arena, program.stream, program.params, program.indices, *ends)
+            width, (own, *others) = (0,) * self.lanes, program.tables
+            waiting = [self._pool.submit(execute, width, table, *shared) for table in others] if self._pool else []
+            execute(width, own, *shared)
+            for other in waiting:
+                other.result()
             self._arenas[key].append(arena)
 
     def _borrow(self, key: Key, program: Program) -> Floats:
@@ -124,10 +141,11 @@ class Engine:
         if known is None:
             with self._lock:
                 if key not in self._programs:
-                    shape, single, wide = key
+                    shape, single, wide, workers = key
                     self._arenas[key] = []
+                    shapes = shapes_of(self._steps, shape)
                     self._programs[key] = build_program(
-                        self._steps, shapes_of(self._steps, shape), self.lanes, single, wide, self.kernels
+                        self._steps, shapes, self.lanes, single, wide, self.kernels, workers
                     )
                 known = self._programs[key]
         return known

@@ -11,17 +11,17 @@ from .compiled import compiled
 from .dense_kernels import dense, winograd
 from .operations import Kind
 from .simd import sparse_tile
-from .vectors import copy_float, pool_cell, read_int, shift_lanes, transpose
+from .vectors import copy_float, meet, pool_cell, read_int, shift_lanes, transpose
 
 ONE, TWO, FOUR = (0,), (0,) * 2, (0,) * 4
-(PACK, UNPACK, MOVE, HALO, SPARSE, DENSE, WINOGRAD, POOL, AFFINE, ADD, CURVE, SOFTMAX, TRANSPOSE) = (
+(PACK, UNPACK, MOVE, HALO, SPARSE, DENSE, WINOGRAD, POOL, AFFINE, ADD, CURVE, SOFTMAX, TRANSPOSE, MEET) = (
     int(kind) for kind in Kind
 )
 
 
 @compiled
 def execute(
-    width: Any, table: Any, arena: Any, stream: Any, params: Any, indices: Any, x: Any, y: Any, images: Any
+    width: Any, table: Any, arena: Any, stream: Any, params: Any, indices: Any, x: Any, y: Any, images: Any, gate: Any
 ) -> None:
     """Run a program over one block of `images` images."""
     base = arena.ctypes.data
@@ -40,13 +40,11 @@ def execute(
         elif kind == HALO:
             _halo(width, op, arena, indices)
         elif kind == PACK:
-            start = x.ctypes.data + 4 * op.image * op.second
-            _move(op, start, base + 4 * op.target, indices, left)
+            _move(op, x.ctypes.data + 4 * op.source, base + 4 * op.target, indices, left)
         elif kind == TRANSPOSE:
-            _transpose(width, op, x.ctypes.data, base + 4 * op.target, left)
+            _transpose(width, op, x.ctypes.data + 4 * op.source, base + 4 * op.target, left)
         elif kind == UNPACK:
-            start = y.ctypes.data + 4 * op.image * op.second
-            _move(op, base + 4 * op.source, start, indices, left)
+            _move(op, base + 4 * op.source, y.ctypes.data + 4 * op.target, indices, left)
         elif kind == MOVE:
             _move(op, base + 4 * op.source, base + 4 * op.target, indices, left)
         elif kind == POOL:
@@ -59,6 +57,8 @@ def execute(
             _curve(width, op, arena)
         elif kind == SOFTMAX:
             _softmax(width, op, arena)
+        elif kind == MEET:
+            meet(gate.ctypes.data, op.count)
 
 
 @compiled
@@ -80,12 +80,12 @@ def _transpose(width: Any, op: Any, source: Any, target: Any, images: Any) -> No
     for first in range(0, min(op.count, images), lanes):
         rows = min(lanes, images - first)
         whole = op.channels // lanes * lanes if rows == lanes else 0
-        a, b = source + 4 * first * op.channels, target + 4 * first
+        a, b = source + 4 * first * op.depth, target + 4 * first
         for c in range(0, whole, lanes):
-            transpose(width, b + 4 * c * op.target_channel, 4 * op.target_channel, a + 4 * c, 4 * op.channels)
+            transpose(width, b + 4 * c * op.target_channel, 4 * op.target_channel, a + 4 * c, 4 * op.depth)
         for c in range(whole, op.channels):
             for row in range(rows):
-                copy_float(b + 4 * (c * op.target_channel + row), a + 4 * (row * op.channels + c))
+                copy_float(b + 4 * (c * op.target_channel + row), a + 4 * (row * op.depth + c))
 
 
 @compiled

@@ -39,36 +39,60 @@ class Layer:
 Costs = Callable[[Sequence[Layer]], Sequence[float]]
 
 
-def ready(step: Conv, source: Place, target: Place, kernels: str, costs: Costs) -> Layer:
-    """The layer as the kernels allow: `auto` measures where both could be the faster one."""
+@dataclass(frozen=True)
+class Recipe:
+    """How a convolution is computed; the same for every part of it, so that workers do not change its bits."""
+
+    kind: Kind
+    blocks: int = 1  # of input channels, for the sparse kernel
+    paired: bool = False
+
+
+def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs) -> Recipe:
+    """The kernel to take: `auto` measures where both could be the faster one."""
+    tile = TILES[streams.tile_for(target.block, source.lanes)]
+    blocks, paired = streams.channel_blocks(step, tile, source.lanes), streams.pairs_pay(step, tile)
+    sparse, dense = Recipe(Kind.SPARSE, blocks, paired), _dense_recipe(step, target)
     density = np.count_nonzero(step.weight) / step.weight.size
-    made = _dense(step, source, target) if kernels == "dense" or density > SURELY_SPARSE else None
-    if kernels == "sparse" or made is None:
-        return _sparse(step, source, target)
+    if dense is None or kernels == "sparse":
+        return sparse
     if kernels == "dense" or density > SURELY_DENSE:
-        return made
-    candidates = (_sparse(step, source, target), made)
-    return min(zip(costs(candidates), range(2), candidates, strict=True))[2]
+        return dense
+    if density < SURELY_SPARSE:
+        return sparse
+    seconds = costs([make(recipe, step, source, target) for recipe in (sparse, dense)])
+    return sparse if seconds[0] <= seconds[1] else dense
 
 
-def _sparse(step: Conv, source: Place, target: Place) -> Layer:
-    tile = streams.tile_for(target.block, source.lanes)
-    blocks = streams.channel_blocks(step, TILES[tile], source.lanes)
-    stream = streams.sparse_stream(step, source, blocks, streams.pairs_pay(step, TILES[tile]))
-    fields = {"tile": tile, "blocks": blocks, **_strides(step, source)}
-    scratch = TILES[tile][0] * TILES[tile][1] * len(step.weight) * source.lanes
-    return Layer(Kind.SPARSE, fields, step.bias, scratch, stream)
-
-
-def _dense(step: Conv, source: Place, target: Place) -> Layer | None:
-    """A dense layer, where there is a kernel that the sparse one does not match at full density."""
-    outputs, _, *kernel = step.weight.shape
+def _dense_recipe(step: Conv, target: Place) -> Recipe | None:
+    """A dense kernel, where there is one that the sparse kernel does not match at full density."""
     if step.groups > 1:
         return None
-    if kernel == [3, 3] and step.stride == step.dilation == (1, 1) and min(target.block) >= 4:
-        return _winograd(step, source, target)
-    if prod(target.block) > SMALL:
-        return None
+    if step.weight.shape[2:] == (3, 3) and step.stride == step.dilation == (1, 1) and min(target.block) >= 4:
+        return Recipe(Kind.WINOGRAD)
+    return Recipe(Kind.DENSE) if prod(target.block) <= SMALL else None
+
+
+def make(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
+    """A convolution, or a part of one, ready for its kernel."""
+    match recipe.kind:
+        case Kind.SPARSE:
+            return _sparse(recipe, step, source, target)
+        case Kind.DENSE:
+            return _dense(step, source, target)
+        case _:
+            return _winograd(step, source, target)
+
+
+def _sparse(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
+    tile = streams.tile_for(target.block, source.lanes)
+    stream = streams.sparse_stream(step, source, recipe.blocks, recipe.paired)
+    fields = {"tile": tile, "blocks": recipe.blocks, **_strides(step, source)}
+    return Layer(Kind.SPARSE, fields, step.bias, prod(TILES[tile]) * len(step.weight) * source.lanes, stream)
+
+
+def _dense(step: Conv, source: Place, target: Place) -> Layer:
+    outputs = len(step.weight)
     tiles = 2 if target.block[1] % 2 == 0 else 1
     many = 16 // tiles
     blocks = -(-outputs // many)
@@ -90,10 +114,10 @@ def _winograd(step: Conv, source: Place, target: Place) -> Layer:
     tiles = 2 if target.block[1] >= 8 else 1
     many = 16 // tiles
     blocks = -(-outputs // many)
-    weights = np.zeros((FREQUENCIES, blocks * many, depth), np.float64)
-    turned = np.einsum("fy,ocyx,gx->fgoc", _TURN, step.weight.astype(np.float64), _TURN)
+    weights = np.zeros((FREQUENCIES, blocks * many, depth), np.float32)
+    turned = np.einsum("fy,ocyx,gx->fgoc", _TURN, step.weight.astype(np.float64), _TURN, optimize=True)
     weights[:, :outputs] = turned.reshape(FREQUENCIES, outputs, depth)
-    packed = weights.reshape(FREQUENCIES, blocks, many, depth).swapaxes(2, 3).astype(np.float32)
+    packed = weights.reshape(FREQUENCIES, blocks, many, depth).swapaxes(2, 3)
     offsets = np.arange(depth, dtype=np.int32) * (4 * tiles * source.lanes)
     corner = -step.padding[0] * source.row - step.padding[1] * source.lanes
     fields = {"tile": tiles, "blocks": blocks, "low": step.low, "high": step.high, "corner": corner}

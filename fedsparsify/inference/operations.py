@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 class Kind(IntEnum):
@@ -23,6 +26,7 @@ class Kind(IntEnum):
     CURVE = 10
     SOFTMAX = 11
     TRANSPOSE = 12  # flat input → arena
+    MEET = 13  # wait for the other workers
 
 
 _INTEGERS = (
@@ -56,3 +60,12 @@ _INTEGERS = (
 OPERATION = np.dtype([(name, np.int64) for name in _INTEGERS] + [("low", np.float32), ("high", np.float32)])
 
 TILES = ((4, 4), (2, 4), (2, 2), (1, 4), (1, 2), (1, 1))  # rows × columns, as kernels.py numbers them
+
+
+def table_of(rows: Sequence[dict[str, Any]]) -> NDArray[Any]:
+    """Rows given by field; what a row does not name is zero."""
+    table = np.zeros(len(rows), OPERATION)
+    for row, values in zip(table, rows, strict=True):
+        for field, value in values.items():
+            row[field] = value
+    return table

@@ -33,6 +33,12 @@ class Conv:
     low: float = -inf
     high: float = inf
 
+    def part(self, first: int, last: int) -> Conv:
+        """The same for some of the output channels."""
+        if (first, last) == (0, len(self.weight)):
+            return self
+        return replace(self, weight=self.weight[first:last], bias=self.bias[first:last])
+
 
 @dataclass(frozen=True, eq=False)
 class Pool:

@@ -7,7 +7,6 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model import Floats
 from .operations import TILES
 from .plan import Place
 from .steps import Conv, Pair
@@ -87,8 +86,3 @@ def find_pairs(alive: NDArray[np.bool_], paired: bool) -> tuple[NDArray[np.bool_
                     single[:, :, v, u] &= ~found[:, :, y, x]
                     single[:, :, y, x] &= ~found[:, :, y, x]
     return single, right, below
-
-
-def affine_params(affine: tuple[Floats, Floats] | None, channels: int) -> Floats:
-    """Scales, then shifts."""
-    return np.concatenate(affine or (np.ones(channels, np.float32), np.zeros(channels, np.float32)))

@@ -10,6 +10,8 @@ from numba.extending import intrinsic
 
 from .simd import F32, I32, I64, Emitter, Values, sides
 
+PATIENCE = 2000  # looks at a gate before the core is given away
+
 
 @intrinsic
 def read_int(_, address):  # type: ignore[no-untyped-def]
@@ -113,3 +115,34 @@ def transpose(_, width, target, target_step, source, source_step):  # type: igno
 
     i64 = types.int64
     return types.void(width, i64, i64, i64, i64), generate
+
+
+@intrinsic
+def meet(_, gate, count):  # type: ignore[no-untyped-def]
+    """Come to a gate (a counter) and wait until `count` comings were counted; gives way soon where cores are few."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.inttoptr(args[0], I64.as_pointer())
+        builder.atomic_rmw("add", place, ir.Constant(I64, 1), "acq_rel")
+        look, wait, rest, go = (builder.append_basic_block(name) for name in ("look", "wait", "rest", "go"))
+        before = builder.block
+        builder.branch(look)
+        builder.position_at_end(look)
+        looks = builder.phi(I64)
+        looks.add_incoming(ir.Constant(I64, 0), before)
+        come = builder.load_atomic(place, "acquire", 8)
+        builder.cbranch(builder.icmp_signed(">=", come, args[1]), go, wait)
+        builder.position_at_end(wait)
+        more = builder.add(looks, ir.Constant(I64, 1))
+        looks.add_incoming(more, wait)
+        builder.cbranch(builder.icmp_signed(">", more, ir.Constant(I64, PATIENCE)), rest, look)
+        builder.position_at_end(rest)
+        name = "sched_yield"
+        known = builder.module.globals.get(name)
+        builder.call(known or ir.Function(builder.module, ir.FunctionType(I32, []), name), [])
+        looks.add_incoming(more, rest)
+        builder.branch(look)
+        builder.position_at_end(go)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
