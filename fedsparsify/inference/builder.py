@@ -62,6 +62,7 @@ class Builder:
         wide: int,
         kernels: str,
         workers: int,
+        recipes: dict[str, Recipe],
     ) -> None:
         for step in steps:
             shapes.setdefault(step.name, shapes[step.inputs[0]])
@@ -73,10 +74,10 @@ class Builder:
         self.output = steps[-1].name
         self.rows: list[list[dict[str, Any]]] = [[] for _ in range(workers)]
         self.stream, self.params, self.indices = Pieces(np.int32), Pieces(np.float32), Pieces(np.int32)
-        self.recipes: dict[str, Recipe] = {}
+        self.recipes = recipes
         self.prepared: dict[tuple[str, int], dict[str, Any]] = {}
         self.fresh: dict[int, list[int]] = {}  # values written since the workers last met, and who wrote what
-        self.meetings = 0
+        self.comings = 0
         self.floats = LINE_FLOATS  # a guard: shifted reads may begin a vector early
         self.scratch = 0
 
@@ -93,6 +94,8 @@ class Builder:
                     self.floats += -(-place.size // LINE_FLOATS) * LINE_FLOATS
         for image in range(0, self.total, self.images[-1]):
             self._emit(len(self.levels) - 1, image)
+        if self.workers > 1:
+            self._gather()
 
     def tables(self) -> tuple[NDArray[Any], ...]:
         """The finished rows of each worker, each with working memory of its own behind the values."""
@@ -131,10 +134,13 @@ class Builder:
         """Let the workers wait for each other where one reads what another may still be writing."""
         waits = (id(place) in self.fresh and (bounds is None or self.fresh[id(place)] != bounds) for place in reads)
         if self.workers > 1 and any(waits):
-            self.meetings += 1
-            for rows in self.rows:
-                rows.append({"kind": Kind.MEET, "count": self.meetings * self.workers})
-            self.fresh.clear()
+            self._gather()
+
+    def _gather(self) -> None:
+        self.comings += self.workers
+        for rows in self.rows:
+            rows.append({"kind": Kind.MEET, "count": self.comings})
+        self.fresh.clear()
 
     def _bounds(self, place: Place) -> list[int]:
         """How a value's channels are divided: as they were written, else evenly."""

@@ -18,8 +18,9 @@ from ..graph import INPUT, Node
 from ..model import Floats, SparseModel
 from ..wire.artefact import load, load_graph
 from .builder import weight_vectors
+from .crew import Crew
 from .kernels import execute
-from .layers import KERNELS
+from .layers import KERNELS, Recipe
 from .machine import lanes_here
 from .program import Program, build_program
 from .shapes import is_flat, shapes_of
@@ -27,6 +28,7 @@ from .steps import Flatten, read_steps
 
 Key = tuple[tuple[int, ...], bool, int, int]  # shape of a sample, one image?, vectors side by side, workers
 SHARED_VECTORS = 150_000  # multiplications from which one image is worth a second thread
+_NO_GATE = np.zeros(1, np.int64)
 
 
 class Engine:
@@ -56,6 +58,8 @@ class Engine:
         self._programs: dict[Key, Program] = {}
         self._arenas: dict[Key, list[Floats]] = {}
         self._shared: dict[tuple[int, ...], int] = {}
+        self._crews: dict[Key, Crew | None] = {}
+        self._recipes: dict[tuple[tuple[int, ...], bool, int], dict[str, Recipe]] = {}
         self._lock = Lock()
         self._pool = ThreadPoolExecutor(self.threads - 1, "fedsparsify") if self.threads > 1 else None
         self.load_seconds = perf_counter() - started
@@ -71,7 +75,8 @@ class Engine:
         blocks = list(self._blocks(len(x), shape))
         outputs = self._program(blocks[0][0] if blocks else (shape, True, 1, 1)).outputs
         y = np.empty((len(x), prod(outputs)), np.float32)
-        self._run_blocks(blocks, x.reshape(len(x), prod(x.shape[1:])), y)
+        if not (len(x) == 1 and self._run_shared(shape, x, y)):
+            self._run_blocks(blocks, x.reshape(len(x), prod(x.shape[1:])), y)
         if self.first_run_seconds is None:
             self.first_run_seconds = perf_counter() - started
         return y if is_flat(self._steps, x.ndim - 1) else y.reshape(len(x), *outputs)
@@ -90,9 +95,8 @@ class Engine:
             count = min(block, images - start)
             yield (shape, False, wide, 1), start, count
             start += count
-        workers = self._workers(shape) if images == 1 else 1
         for image in range(start, images):
-            yield (shape, True, 1, workers), image, 1
+            yield (shape, True, 1, 1), image, 1
 
     def _workers(self, shape: tuple[int, ...]) -> int:
         """How many threads share a single image."""
@@ -108,6 +112,23 @@ class Engine:
             return 1
         return next((wide for wide in (4, 2) if images > wide // 2 * self.lanes), 1)
 
+    def _run_shared(self, shape: tuple[int, ...], x: Floats, y: Floats) -> bool:
+        """Let the threads share one image, where it is large and they are free."""
+        if (workers := self._workers(shape)) == 1:
+            return False
+        key = shape, True, 1, workers
+        program = self._program(key)
+        with self._lock:
+            crew = self._crews.setdefault(key, None) or Crew(program, self.lanes)
+            self._crews[key] = crew
+        if not crew.lock.acquire(blocking=False):
+            return False
+        try:
+            crew.run(x, y)
+        finally:
+            crew.lock.release()
+        return True
+
     def _run_blocks(self, blocks: list[tuple[Key, int, int]], x: Floats, y: Floats) -> None:
         parts = [blocks[k :: self.threads] for k in range(min(self.threads, len(blocks)))]
         waiting = [self._pool.submit(self._run_part, part, x, y) for part in parts[1:]] if self._pool else []
@@ -119,15 +140,10 @@ class Engine:
     def _run_part(self, blocks: list[tuple[Key, int, int]], x: Floats, y: Floats) -> None:
         for key, start, count in blocks:
             program = self._program(key)
-            arena, gate = self._borrow(key, program), np.zeros(1, np.int64)
-            rows = slice(start, start + count)
-            ends = x[rows].ravel(), y[rows].reshape(-1), count, gate
-            shared: Any = (arena, program.stream, program.params, program.indices, *ends)
-            width, (own, *others) = (0,) * self.lanes, program.tables
-            waiting = [self._pool.submit(execute, width, table, *shared) for table in others] if self._pool else []
-            execute(width, own, *shared)
-            for other in waiting:
-                other.result()
+            arena = self._borrow(key, program)
+            ends = x[start].ctypes.data, y[start].ctypes.data, count, _NO_GATE, 0
+            constants = program.stream, program.params, program.indices
+            execute((0,) * self.lanes, program.tables[0], arena, *constants, *ends)
             self._arenas[key].append(arena)
 
     def _borrow(self, key: Key, program: Program) -> Floats:
@@ -144,8 +160,9 @@ class Engine:
                     shape, single, wide, workers = key
                     self._arenas[key] = []
                     shapes = shapes_of(self._steps, shape)
+                    recipes = self._recipes.setdefault(key[:3], {})
                     self._programs[key] = build_program(
-                        self._steps, shapes, self.lanes, single, wide, self.kernels, workers
+                        self._steps, shapes, self.lanes, single, wide, self.kernels, workers, recipes
                     )
                 known = self._programs[key]
         return known

@@ -11,7 +11,7 @@ from .compiled import compiled
 from .dense_kernels import dense, winograd
 from .operations import Kind
 from .simd import sparse_tile
-from .vectors import copy_float, meet, pool_cell, read_int, shift_lanes, transpose
+from .vectors import JOB, await_mail, copy_float, exchange, meet, pool_cell, read_int, shift_lanes, transpose
 
 ONE, TWO, FOUR = (0,), (0,) * 2, (0,) * 4
 (PACK, UNPACK, MOVE, HALO, SPARSE, DENSE, WINOGRAD, POOL, AFFINE, ADD, CURVE, SOFTMAX, TRANSPOSE, MEET) = (
@@ -21,9 +21,19 @@ ONE, TWO, FOUR = (0,), (0,) * 2, (0,) * 4
 
 @compiled
 def execute(
-    width: Any, table: Any, arena: Any, stream: Any, params: Any, indices: Any, x: Any, y: Any, images: Any, gate: Any
+    width: Any,
+    table: Any,
+    arena: Any,
+    stream: Any,
+    params: Any,
+    indices: Any,
+    x: Any,
+    y: Any,
+    images: Any,
+    gate: Any,
+    comings: Any,
 ) -> None:
-    """Run a program over one block of `images` images."""
+    """Run a program over one block of `images` images at address x, into y; the gate has counted `comings` before."""
     base = arena.ctypes.data
     for k in range(len(table)):
         op = table[k]
@@ -40,11 +50,11 @@ def execute(
         elif kind == HALO:
             _halo(width, op, arena, indices)
         elif kind == PACK:
-            _move(op, x.ctypes.data + 4 * op.source, base + 4 * op.target, indices, left)
+            _move(op, x + 4 * op.source, base + 4 * op.target, indices, left)
         elif kind == TRANSPOSE:
-            _transpose(width, op, x.ctypes.data + 4 * op.source, base + 4 * op.target, left)
+            _transpose(width, op, x + 4 * op.source, base + 4 * op.target, left)
         elif kind == UNPACK:
-            _move(op, base + 4 * op.source, y.ctypes.data + 4 * op.target, indices, left)
+            _move(op, base + 4 * op.source, y + 4 * op.target, indices, left)
         elif kind == MOVE:
             _move(op, base + 4 * op.source, base + 4 * op.target, indices, left)
         elif kind == POOL:
@@ -58,7 +68,20 @@ def execute(
         elif kind == SOFTMAX:
             _softmax(width, op, arena)
         elif kind == MEET:
-            meet(gate.ctypes.data, op.count)
+            meet(gate.ctypes.data, comings + op.count)
+
+
+@compiled
+def assist(width: Any, table: Any, arena: Any, stream: Any, params: Any, indices: Any, mail: Any, gate: Any) -> None:
+    """Take jobs (input, output, comings) from a mailbox until none comes for a while."""
+    while await_mail(mail.ctypes.data) == JOB:
+        execute(width, table, arena, stream, params, indices, mail[1], mail[2], 1, gate, mail[3])
+
+
+@compiled
+def post(mail: Any, state: Any) -> Any:
+    """Put a state into a mailbox; what it held."""
+    return exchange(mail.ctypes.data, state)
 
 
 @compiled

@@ -41,6 +41,6 @@ def costs(layers: Sequence[Layer], ends: dict[str, Any], floats: int, lanes: int
             stream, indices = (nothing if part is None else part for part in (layer.stream, layer.table))
             elsewhere += 1
             started = perf_counter()
-            execute((0,) * lanes, table, arena, stream, layer.params, indices, arena, arena, 1, gate)
+            execute((0,) * lanes, table, arena, stream, layer.params, indices, 0, 0, 1, gate, 0)
             seconds.append(perf_counter() - started)
     return [min(seconds) for seconds in times]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..model import Floats
 from .builder import Builder
+from .layers import Recipe
 from .measured import aligned
 from .plan import separate_fills
 from .shapes import Shape
@@ -27,6 +28,7 @@ class Program:
     indices: NDArray[np.int32]
     arena_floats: int
     outputs: Shape
+    comings: int  # that the workers' gate counts in a run
 
     def arena(self) -> Floats:
         """Working memory for one run, zeroed and aligned."""
@@ -47,12 +49,16 @@ def build_program(
     wide: int = 1,
     kernels: str = "auto",
     workers: int = 1,
+    recipes: dict[str, Recipe] | None = None,
 ) -> Program:
     """The program for one image (`single`), for as many as there are lanes, or for `wide` times that many flat ones.
 
-    Several workers share each step's channels and meet where one needs what another wrote.
+    Several workers share each step's channels and meet where one needs what another wrote. Recipes that were chosen
+    before are kept, and new ones are added to them.
     """
-    builder = Builder(separate_fills(steps), shapes, lanes, single, wide, kernels, workers)
+    builder = Builder(
+        separate_fills(steps), shapes, lanes, single, wide, kernels, workers, {} if recipes is None else recipes
+    )
     builder.build()
     constants = builder.stream.joined(), builder.params.joined(), builder.indices.joined()
-    return Program(builder.tables(), *constants, builder.arena_floats, shapes[steps[-1].name])
+    return Program(builder.tables(), *constants, builder.arena_floats, shapes[steps[-1].name], builder.comings)

@@ -10,7 +10,9 @@ from numba.extending import intrinsic
 
 from .simd import F32, I32, I64, Emitter, Values, sides
 
-PATIENCE = 2000  # looks at a gate before the core is given away
+PATIENCE = 2000  # looks at a gate before the core is given away between them
+DROWSY = 6000  # looks before a helper sleeps
+IDLE, JOB, ASLEEP, QUIT = range(4)  # states of a mailbox
 
 
 @intrinsic
@@ -117,32 +119,71 @@ def transpose(_, width, target, target_step, source, source_step):  # type: igno
     return types.void(width, i64, i64, i64, i64), generate
 
 
+def _spin(builder: Any, done: Any, limit: int | None, tired: Any) -> None:
+    """Look until `done` says so, giving the core away between looks after a while; `tired` after `limit` looks."""
+    look, wait, rest, go = (builder.append_basic_block(name) for name in ("look", "wait", "rest", "go"))
+    before = builder.block
+    builder.branch(look)
+    builder.position_at_end(look)
+    looks = builder.phi(I64)
+    looks.add_incoming(ir.Constant(I64, 0), before)
+    builder.cbranch(done(), go, wait)
+    builder.position_at_end(wait)
+    more = builder.add(looks, ir.Constant(I64, 1))
+    looks.add_incoming(more, wait)
+    builder.cbranch(builder.icmp_signed(">", more, ir.Constant(I64, PATIENCE)), rest, look)
+    builder.position_at_end(rest)
+    known = builder.module.globals.get("sched_yield")
+    builder.call(known or ir.Function(builder.module, ir.FunctionType(I32, []), "sched_yield"), [])
+    if limit is not None:
+        with builder.if_then(builder.icmp_signed(">", more, ir.Constant(I64, limit))):
+            tired()
+    looks.add_incoming(more, builder.block)
+    builder.branch(look)
+    builder.position_at_end(go)
+
+
 @intrinsic
 def meet(_, gate, count):  # type: ignore[no-untyped-def]
-    """Come to a gate (a counter) and wait until `count` comings were counted; gives way soon where cores are few."""
+    """Come to a gate (a counter) and wait until `count` comings were counted."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         place = builder.inttoptr(args[0], I64.as_pointer())
         builder.atomic_rmw("add", place, ir.Constant(I64, 1), "acq_rel")
-        look, wait, rest, go = (builder.append_basic_block(name) for name in ("look", "wait", "rest", "go"))
-        before = builder.block
-        builder.branch(look)
-        builder.position_at_end(look)
-        looks = builder.phi(I64)
-        looks.add_incoming(ir.Constant(I64, 0), before)
-        come = builder.load_atomic(place, "acquire", 8)
-        builder.cbranch(builder.icmp_signed(">=", come, args[1]), go, wait)
-        builder.position_at_end(wait)
-        more = builder.add(looks, ir.Constant(I64, 1))
-        looks.add_incoming(more, wait)
-        builder.cbranch(builder.icmp_signed(">", more, ir.Constant(I64, PATIENCE)), rest, look)
-        builder.position_at_end(rest)
-        name = "sched_yield"
-        known = builder.module.globals.get(name)
-        builder.call(known or ir.Function(builder.module, ir.FunctionType(I32, []), name), [])
-        looks.add_incoming(more, rest)
-        builder.branch(look)
-        builder.position_at_end(go)
+        _spin(builder, lambda: builder.icmp_signed(">=", builder.load_atomic(place, "acquire", 8), args[1]), None, None)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def await_mail(_, state):  # type: ignore[no-untyped-def]
+    """Wait at a mailbox until it holds a job (take it), says to quit, or patience ends (fall asleep); what it held."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.inttoptr(args[0], I64.as_pointer())
+        idle, job, asleep = (ir.Constant(I64, value) for value in (IDLE, JOB, ASLEEP))
+
+        def full() -> Any:
+            return builder.icmp_signed("!=", builder.load_atomic(place, "acquire", 8), idle)
+
+        def tired() -> None:
+            builder.cmpxchg(place, idle, asleep, "acq_rel", "acquire")
+
+        _spin(builder, full, DROWSY, tired)
+        found = builder.load_atomic(place, "acquire", 8)
+        with builder.if_then(builder.icmp_signed("==", found, job)):
+            builder.cmpxchg(place, job, idle, "acq_rel", "acquire")
+        return found
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def exchange(_, state, value):  # type: ignore[no-untyped-def]
+    """Put a value into a mailbox's state; what it held."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.atomic_rmw("xchg", builder.inttoptr(args[0], I64.as_pointer()), args[1], "acq_rel")
+
+    return types.int64(types.int64, types.int64), generate
