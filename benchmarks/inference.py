@@ -81,7 +81,7 @@ def macs_of(model: Path, shape: str) -> list[tuple[str, int, int]]:
     for step in steps:
         if isinstance(step, Conv):
             pixels = int(np.prod(shapes[step.name][1:]))
-            rows.append((step.name, step.weight.size * pixels, int(np.count_nonzero(step.weight)) * pixels))
+            rows.append((step.name, int(np.prod(step.weight.shape)) * pixels, int(step.weight.places.size) * pixels))
     return rows
 
 

@@ -1,14 +1,13 @@
 """One engine in a process of its own: `inference_worker.py ENGINE MODEL ONNX SHAPE BATCH THREADS`, orders on stdin.
 
-`time SECONDS` answers the milliseconds of each call; `memory` the process's peak memory in bytes and its growth since
-before the model was read; `logits PATH` writes what the engine gives for a fixed batch.
+`time SECONDS` answers the milliseconds of each call; `memory` the bytes that the process holds, held at most
+and held before the model was read; `logits PATH` writes what the engine gives for a fixed batch.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 from pathlib import Path
 from time import perf_counter
@@ -25,9 +24,10 @@ from fedsparsify.rivals import Subject, installed  # noqa: E402
 from fedsparsify.wire.artefact import load, load_graph  # noqa: E402
 
 
-def peak() -> int:
-    """Bytes that this process held at most."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def memory(field: str) -> int:
+    """Bytes that this process holds (VmRSS) or held at most (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
 def answer(value: object) -> None:
@@ -42,11 +42,11 @@ def main() -> None:
     if ENGINE.startswith("fedsparsify"):
         from fedsparsify.inference import Engine
 
-        before, started = peak(), perf_counter()
+        before, started = memory("VmRSS"), perf_counter()
         engine = Engine(MODEL, int(THREADS), kernels=ENGINE.partition(":")[2] or "auto")
         run = engine.run
     elif ENGINE in installed():
-        before, started = peak(), perf_counter()
+        before, started = memory("VmRSS"), perf_counter()
         subject = Subject(load(MODEL), load_graph(MODEL), Path(ONNX), int(BATCH), int(THREADS))
         run = installed()[ENGINE](subject)
     else:
@@ -65,7 +65,7 @@ def main() -> None:
                 times.append(1e3 * (perf_counter() - start))
             answer(times)
         elif order == "memory":
-            answer({"peak": peak(), "growth": peak() - before})
+            answer({"peak": memory("VmHWM"), "serving": memory("VmRSS"), "before": before})
         else:
             np.save(argument, np.array(run(batch)))
             answer({})

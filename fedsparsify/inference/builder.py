@@ -315,7 +315,7 @@ class Builder:
         channels = target.shape[0]
         if self.workers == 1 or step.groups > 1:
             return [0, *[channels] * self.workers]
-        load = np.cumsum(np.count_nonzero(step.weight.reshape(channels, -1), axis=1) + 1)
+        load = np.cumsum(step.weight.per_output() + 1)
         cuts = [int(np.searchsorted(load, load[-1] * k / self.workers)) for k in range(1, self.workers)]
         return [0, *(min(channels, round(cut / EVEN_SHARE) * EVEN_SHARE) for cut in cuts), channels]
 
@@ -336,4 +336,4 @@ def source_of(place: Place) -> dict[str, Any]:
 def weight_vectors(steps: Sequence[Step], shapes: dict[str, Shape], lanes: int) -> float:
     """About how many vector multiplications one image takes."""
     convolutions = [step for step in steps if isinstance(step, Conv)]
-    return sum(np.count_nonzero(s.weight) * prod(shapes[s.name][1:]) for s in convolutions) / lanes
+    return sum(s.weight.places.size * prod(shapes[s.name][1:]) for s in convolutions) / lanes

@@ -23,7 +23,7 @@ from .kernels import execute
 from .layers import KERNELS, Recipe
 from .machine import lanes_here
 from .program import Program, build_program
-from .shapes import is_flat, shapes_of
+from .shapes import Shape, is_flat, shapes_of
 from .steps import Flatten, read_steps
 
 Key = tuple[tuple[int, ...], bool, int, int]  # shape of a sample, one image?, vectors side by side, workers
@@ -58,7 +58,8 @@ class Engine:
         self._programs: dict[Key, Program] = {}
         self._arenas: dict[Key, list[Floats]] = {}
         self._shared: dict[tuple[int, ...], int] = {}
-        self._crews: dict[Key, Crew | None] = {}
+        self._crews: dict[Key, Crew] = {}
+        self._shapes: dict[tuple[int, ...], dict[str, Shape]] = {}
         self._recipes: dict[tuple[tuple[int, ...], bool, int], dict[str, Recipe]] = {}
         self._lock = Lock()
         self._pool = ThreadPoolExecutor(self.threads - 1, "fedsparsify") if self.threads > 1 else None
@@ -72,10 +73,10 @@ class Engine:
         if x.ndim < 2:
             raise ModelError(f"a batch has a dimension for the images. Received: shape {x.shape}.")
         shape = self._sample_shape(x.shape[1:])
-        blocks = list(self._blocks(len(x), shape))
-        outputs = self._program(blocks[0][0] if blocks else (shape, True, 1, 1)).outputs
+        outputs = self._shapes_of(shape)[self._steps[-1].name]
         y = np.empty((len(x), prod(outputs)), np.float32)
         if not (len(x) == 1 and self._run_shared(shape, x, y)):
+            blocks = list(self._blocks(len(x), shape))
             self._run_blocks(blocks, x.reshape(len(x), prod(x.shape[1:])), y)
         if self.first_run_seconds is None:
             self.first_run_seconds = perf_counter() - started
@@ -100,11 +101,16 @@ class Engine:
 
     def _workers(self, shape: tuple[int, ...]) -> int:
         """How many threads share a single image."""
-        known = self._shared.get(shape)
-        if known is None:
-            large = weight_vectors(self._steps, shapes_of(self._steps, shape), self.lanes) > SHARED_VECTORS
-            known = self._shared[shape] = self.threads if large else 1
-        return known
+        if shape not in self._shared:
+            large = weight_vectors(self._steps, self._shapes_of(shape), self.lanes) > SHARED_VECTORS
+            self._shared[shape] = self.threads if large else 1
+        return self._shared[shape]
+
+    def _shapes_of(self, shape: tuple[int, ...]) -> dict[str, Shape]:
+        """Shapes of all values, for samples of one shape."""
+        if shape not in self._shapes:
+            self._shapes[shape] = shapes_of(self._steps, shape)
+        return self._shapes[shape]
 
     def _width(self, images: int, shape: tuple[int, ...]) -> int:
         """How many vectors of images a flat network takes side by side."""
@@ -119,7 +125,7 @@ class Engine:
         key = shape, True, 1, workers
         program = self._program(key)
         with self._lock:
-            crew = self._crews.setdefault(key, None) or Crew(program, self.lanes)
+            crew = self._crews.get(key) or Crew(program, self.lanes)
             self._crews[key] = crew
         if not crew.lock.acquire(blocking=False):
             return False
@@ -159,7 +165,7 @@ class Engine:
                 if key not in self._programs:
                     shape, single, wide, workers = key
                     self._arenas[key] = []
-                    shapes = shapes_of(self._steps, shape)
+                    shapes = dict(self._shapes_of(shape))
                     recipes = self._recipes.setdefault(key[:3], {})
                     self._programs[key] = build_program(
                         self._steps, shapes, self.lanes, single, wide, self.kernels, workers, recipes

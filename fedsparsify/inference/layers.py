@@ -53,7 +53,7 @@ def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs)
     tile = TILES[streams.tile_for(target.block, source.lanes)]
     blocks, paired = streams.channel_blocks(step, tile, source.lanes), streams.pairs_pay(step, tile)
     sparse, dense = Recipe(Kind.SPARSE, blocks, paired), _dense_recipe(step, target)
-    density = np.count_nonzero(step.weight) / step.weight.size
+    density = step.weight.density
     if dense is None or kernels == "sparse":
         return sparse
     if kernels == "dense" or density > SURELY_DENSE:
@@ -88,16 +88,16 @@ def _sparse(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
     tile = streams.tile_for(target.block, source.lanes)
     stream = streams.sparse_stream(step, source, recipe.blocks, recipe.paired)
     fields = {"tile": tile, "blocks": recipe.blocks, **_strides(step, source)}
-    return Layer(Kind.SPARSE, fields, step.bias, prod(TILES[tile]) * len(step.weight) * source.lanes, stream)
+    return Layer(Kind.SPARSE, fields, step.bias, prod(TILES[tile]) * step.weight.shape[0] * source.lanes, stream)
 
 
 def _dense(step: Conv, source: Place, target: Place) -> Layer:
-    outputs = len(step.weight)
+    outputs = step.weight.shape[0]
     tiles = 2 if target.block[1] % 2 == 0 else 1
     many = 16 // tiles
     blocks = -(-outputs // many)
-    rows = np.zeros((blocks * many, step.weight[0].size), np.float32)
-    rows[:outputs] = step.weight.reshape(outputs, -1)
+    rows = np.zeros((blocks * many, prod(step.weight.shape[1:])), np.float32)
+    rows[:outputs] = step.weight.dense().reshape(outputs, -1)
     bias = np.zeros(blocks * many, np.float32)
     bias[:outputs] = step.bias
     packed = rows.reshape(blocks, many, -1).transpose(0, 2, 1)
@@ -115,7 +115,7 @@ def _winograd(step: Conv, source: Place, target: Place) -> Layer:
     many = 16 // tiles
     blocks = -(-outputs // many)
     weights = np.zeros((FREQUENCIES, blocks * many, depth), np.float32)
-    turned = np.einsum("fy,ocyx,gx->fgoc", _TURN, step.weight.astype(np.float64), _TURN, optimize=True)
+    turned = np.einsum("fy,ocyx,gx->fgoc", _TURN, step.weight.dense().astype(np.float64), _TURN, optimize=True)
     weights[:, :outputs] = turned.reshape(FREQUENCIES, outputs, depth)
     packed = weights.reshape(FREQUENCIES, blocks, many, depth).swapaxes(2, 3)
     offsets = np.arange(depth, dtype=np.int32) * (4 * tiles * source.lanes)

@@ -27,7 +27,6 @@ class Program:
     params: Floats
     indices: NDArray[np.int32]
     arena_floats: int
-    outputs: Shape
     comings: int  # that the workers' gate counts in a run
 
     def arena(self) -> Floats:
@@ -61,4 +60,4 @@ def build_program(
     )
     builder.build()
     constants = builder.stream.joined(), builder.params.joined(), builder.indices.joined()
-    return Program(builder.tables(), *constants, builder.arena_floats, shapes[steps[-1].name], builder.comings)
+    return Program(builder.tables(), *constants, builder.arena_floats, builder.comings)

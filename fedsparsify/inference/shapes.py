@@ -38,10 +38,10 @@ def _shape_of(step: Step, shapes: dict[str, Shape], flat: bool) -> Shape:
             if step.flat and not flat:
                 raise ModelError(f"layer {step.name!r} is linear and takes flat values. Received: images of {shape}.")
             _expect(step, step.weight.shape[1] * step.groups, channels, "channels")
-            _expect_even(step, len(step.weight), step.groups)
+            _expect_even(step, step.weight.shape[0], step.groups)
             spans = [(kernel - 1) * gap + 1 for kernel, gap in zip(step.weight.shape[2:], step.dilation, strict=True)]
             sides = _windows(step, (height, width), (spans[0], spans[1]), step.stride, step.padding, False)
-            return len(step.weight), *sides
+            return step.weight.shape[0], *sides
         case Pool(size=None):
             if step.affine:
                 _expect(step, step.affine[0].size, channels, "channels")

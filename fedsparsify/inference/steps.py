@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import ModelError, nearest
 from ..graph import INPUT, Node
 from ..model import Floats
+from .weights import Weights
 
 Pair = tuple[int, int]
 CURVES = ("leaky_relu", "sigmoid", "tanh", "silu", "hardswish", "gelu")
@@ -23,7 +24,7 @@ class Conv:
 
     name: str
     inputs: tuple[str, ...]
-    weight: Floats  # (out, in / groups, kh, kw)
+    weight: Weights  # (out, in / groups, kh, kw)
     bias: Floats  # (out,)
     stride: Pair = (1, 1)
     padding: Pair = (0, 0)
@@ -35,9 +36,7 @@ class Conv:
 
     def part(self, first: int, last: int) -> Conv:
         """The same for some of the output channels."""
-        if (first, last) == (0, len(self.weight)):
-            return self
-        return replace(self, weight=self.weight[first:last], bias=self.bias[first:last])
+        return replace(self, weight=self.weight.part(first, last), bias=self.bias[first:last])
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,20 +152,21 @@ class _Reader:
         return self.steps.get(self.names[source]) if readers == 1 else None
 
     def tensor(self, node: Node, role: str, default: Floats) -> Floats:
-        return self.tensors[node.tensors[role]] if role in node.tensors else default
+        """A copy, so that the model's one large vector need not stay."""
+        return self.tensors[node.tensors[role]].copy() if role in node.tensors else default
 
 
 def _conv(reader: _Reader, node: Node, inputs: tuple[str, ...]) -> Step:
     a = node.attributes
-    weight = reader.tensors[node.tensors["weight"]]
-    bias = reader.tensor(node, "bias", np.zeros(len(weight), np.float32))
+    weight = Weights.of(reader.tensors[node.tensors["weight"]])
+    bias = reader.tensor(node, "bias", np.zeros(weight.shape[0], np.float32))
     stride, padding, dilation = (_pair(a[key]) for key in ("stride", "padding", "dilation"))
     return Conv(node.output, inputs, weight, bias, stride, padding, dilation, int(a["groups"]))
 
 
 def _linear(reader: _Reader, node: Node, inputs: tuple[str, ...]) -> Step:
-    weight = reader.tensors[node.tensors["weight"]][:, :, None, None]
-    bias = reader.tensor(node, "bias", np.zeros(len(weight), np.float32))
+    weight = Weights.of(reader.tensors[node.tensors["weight"]][:, :, None, None])
+    bias = reader.tensor(node, "bias", np.zeros(weight.shape[0], np.float32))
     return Conv(node.output, inputs, weight, bias, flat=True)
 
 
@@ -176,8 +176,8 @@ def _batch_norm(reader: _Reader, node: Node, inputs: tuple[str, ...]) -> Step:
     shift = reader.tensor(node, "bias", np.zeros(mean.size, np.float32)) - mean * scale
     before = reader.sole(node)
     if isinstance(before, Conv) and _unclamped(before):
-        weight = (before.weight * scale[:, None, None, None]).astype(np.float32)
-        return replace(before, weight=weight, bias=(before.bias * scale + shift).astype(np.float32))
+        bias = (before.bias * scale + shift).astype(np.float32)
+        return replace(before, weight=before.weight.scaled(scale), bias=bias)
     affine = scale.astype(np.float32), shift.astype(np.float32)
     if isinstance(before, (Pool, Affine)) and before.affine is None and _unclamped(before):
         return replace(before, affine=affine)

@@ -30,7 +30,7 @@ def tile_for(block: Pair, lanes: int) -> int:
 def pairs_pay(step: Conv, tile: Pair) -> bool:
     """Whether enough neighbours survive, and a tile is large enough, for pairs to be worth two more loops a visit."""
     plain = step.stride == (1, 1) and step.dilation == (1, 1)
-    return bool(plain and tile[0] > 1 and np.count_nonzero(step.weight) > PAIRED_DENSITY * step.weight.size)
+    return plain and tile[0] > 1 and step.weight.density > PAIRED_DENSITY
 
 
 def channel_blocks(step: Conv, tile: Pair, lanes: int) -> int:
@@ -39,9 +39,8 @@ def channel_blocks(step: Conv, tile: Pair, lanes: int) -> int:
     sides = [
         (t - 1) * s + (k - 1) * d + 1 for t, s, k, d in zip(tile, step.stride, (kh, kw), step.dilation, strict=True)
     ]
-    density = np.count_nonzero(step.weight) / step.weight.size
     near = NEAR_BYTES // (sides[0] * sides[1] * lanes * 4)
-    worthwhile = int(np.ceil(WORTHWHILE / max(density * kh * kw, 1e-9)))
+    worthwhile = int(np.ceil(WORTHWHILE / max(step.weight.density * kh * kw, 1e-9)))
     return int(-(-depth // min(max(near, worthwhile, 1), depth)))
 
 
@@ -52,7 +51,8 @@ def sparse_stream(step: Conv, source: Place, blocks: int, paired: bool) -> NDArr
     entry is its one or two weights, then its input's byte offset.
     """
     outputs, depth = step.weight.shape[:2]
-    found = [np.argwhere(mask) for mask in find_pairs(step.weight != 0, paired)]
+    weights = step.weight.dense()
+    found = [np.argwhere(mask) for mask in find_pairs(weights != 0, paired)]
     entries, kinds = np.concatenate(found), np.repeat(np.arange(3), [len(part) for part in found])
     visit = entries[:, 1] // -(-depth // blocks) * outputs + entries[:, 0]
     order = np.argsort(3 * visit + kinds, kind="stable")
@@ -66,7 +66,7 @@ def sparse_stream(step: Conv, source: Place, blocks: int, paired: bool) -> NDArr
     sizes = counts @ [2, 3, 3] + 3
     made = np.empty(int(sizes.sum()), np.int32)
     made[(np.cumsum(sizes) - sizes)[:, None] + np.arange(3)] = counts
-    bits = step.weight.astype(np.float32).view(np.int32)
+    bits = weights.view(np.int32)
     made[at] = bits[o, c, ky, kx]
     two = kinds > 0
     made[at[two] + 1] = bits[o[two], c[two], (ky + (kinds == 2))[two], (kx + (kinds == 1))[two]]

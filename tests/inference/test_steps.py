@@ -41,7 +41,7 @@ def relu(output: str, source: str) -> Node:
 def test_batch_norm_and_relu_fold_into_the_convolution_before() -> None:
     (step,) = read_steps([conv("c", "input"), norm("n", "c"), relu("r", "n")], TENSORS)
     assert isinstance(step, Conv)
-    assert step.weight[:, 0, 0, 0].tolist() == [1, 2]
+    assert step.weight.dense()[:, 0, 0, 0].tolist() == [1, 2]
     assert step.bias.tolist() == [0, 5]  # (1 - 1) · 1 + 0, (2 - 0) · 2 + 1
     assert (step.low, step.high) == (0, inf)
 
