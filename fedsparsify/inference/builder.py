@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import INPUT
+from .arena import LINE_FLOATS, allocate
 from .layers import Layer, Recipe, choose, make
 from .measured import costs
 from .operations import Kind, table_of
@@ -21,7 +22,6 @@ from .steps import CURVES, Add, Affine, Conv, Curve, Flatten, Pool, Softmax, Ste
 from .windows import pool_windows
 
 Integers = NDArray[np.int32]
-LINE_FLOATS = 16  # of a cache line
 EVEN_SHARE = 16  # channels are divided among workers in multiples of this, as the dense kernel writes so many
 CONVOLUTIONS = (Kind.SPARSE, Kind.DENSE, Kind.WINOGRAD)
 
@@ -84,14 +84,7 @@ class Builder:
     def build(self) -> None:
         """Give every value its place, then write the rows."""
         for level, places in zip(self.levels, self.places, strict=True):
-            flattened = {step.name: step.inputs[0] for step in level.steps if isinstance(step, Flatten)}
-            for name, place in places.items():
-                source = places.get(flattened.get(name, ""))
-                if source is not None and source.channel == prod(source.block) * self.lanes:
-                    place.offset = source.offset
-                else:
-                    place.offset = self.floats
-                    self.floats += -(-place.size // LINE_FLOATS) * LINE_FLOATS
+            self.floats = allocate(level, places, self.floats, reuse=self.workers == 1)
         for image in range(0, self.total, self.images[-1]):
             self._emit(len(self.levels) - 1, image)
         if self.workers > 1:

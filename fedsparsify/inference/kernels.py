@@ -11,7 +11,18 @@ from .compiled import compiled
 from .dense_kernels import dense, winograd
 from .operations import Kind
 from .simd import sparse_tile
-from .vectors import JOB, await_mail, copy_float, exchange, meet, pool_cell, read_int, shift_lanes, transpose
+from .vectors import (
+    JOB,
+    await_mail,
+    copy_float,
+    exchange,
+    meet,
+    pool_cell,
+    pool_square,
+    read_int,
+    shift_lanes,
+    transpose,
+)
 
 ONE, TWO, FOUR = (0,), (0,) * 2, (0,) * 4
 (PACK, UNPACK, MOVE, HALO, SPARSE, DENSE, WINOGRAD, POOL, AFFINE, ADD, CURVE, SOFTMAX, TRANSPOSE, MEET) = (
@@ -219,7 +230,10 @@ def _pool(width: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
                 cell = source + r * row_bytes + s * vector
                 factor = a * params[factors + i * op.columns + j]
                 out = target + 4 * i * op.target_row + j * vector
-                pool_cell(width, out, cell, row_bytes, height, breadth, op.flag, factor, b, op.low, op.high)
+                if height == 2 and breadth == 2 and op.flag == 0:
+                    pool_square(width, out, cell, row_bytes, factor, b, op.low, op.high)
+                else:
+                    pool_cell(width, out, cell, row_bytes, height, breadth, op.flag, factor, b, op.low, op.high)
 
 
 @compiled

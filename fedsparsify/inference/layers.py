@@ -18,6 +18,7 @@ from .plan import SMALL, Place
 from .steps import Conv
 
 SURELY_SPARSE, SURELY_DENSE = 0.15, 0.8  # densities outside of which nothing needs to be measured
+CLEARLY = 0.9  # dense weights drive other layers' out of the caches, which a layer alone does not feel
 KERNELS = ("auto", "sparse", "dense")
 _TURN = np.array(
     [[1 / 4, 0, 0], [-1 / 6] * 3, [-1 / 6, 1 / 6, -1 / 6], [1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6], [0, 0, 1]]
@@ -61,7 +62,7 @@ def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs)
     if density < SURELY_SPARSE:
         return sparse
     seconds = costs([make(recipe, step, source, target) for recipe in (sparse, dense)])
-    return sparse if seconds[0] <= seconds[1] else dense
+    return dense if seconds[1] < CLEARLY * seconds[0] else sparse
 
 
 def _dense_recipe(step: Conv, target: Place) -> Recipe | None:
@@ -111,8 +112,7 @@ def _dense(step: Conv, source: Place, target: Place) -> Layer:
 
 def _winograd(step: Conv, source: Place, target: Place) -> Layer:
     outputs, depth = step.weight.shape[:2]
-    tiles = 2 if target.block[1] >= 8 else 1
-    many = 16 // tiles
+    tiles, many = 1, 16  # with two at a time, what the 36 products read outgrows the second-level cache
     blocks = -(-outputs // many)
     weights = np.zeros((FREQUENCIES, blocks * many, depth), np.float32)
     turned = np.einsum("fy,ocyx,gx->fgoc", _TURN, step.weight.dense().astype(np.float64), _TURN, optimize=True)

@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .simd import F32, I32, I64, Emitter, Values, sides
+from .simd import F32, I32, I64, Emitter, Values, grid, sides
 
 PATIENCE = 2000  # looks at a gate before the core is given away between them
 DROWSY = 6000  # looks before a helper sleeps
@@ -83,6 +83,27 @@ def pool_cell(  # type: ignore[no-untyped-def]
 
     i64, f32 = types.int64, types.float32
     return types.void(width, i64, i64, i64, i64, i64, i64, f32, f32, f32, f32), generate
+
+
+@intrinsic
+def pool_square(_, width, target, source, row, factor, shift, low, high):  # type: ignore[no-untyped-def]
+    """Largest value of 2 × 2 vectors, the window of most networks, times factor plus shift, clamped."""
+    (lanes,) = sides(width)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, target, source, row, factor, shift, low, high = args
+        e = Emitter(builder, lanes)
+        a, b, c, d = (e.load(cell) for cell in grid(e, source, row, ir.Constant(I64, e.bytes), 2, 2))
+
+        def larger(a: Any, b: Any) -> Any:
+            return builder.select(builder.fcmp_unordered(">", b, a), b, a)
+
+        value = e.fma(larger(larger(a, b), larger(c, d)), e.splat(factor), e.splat(shift))
+        e.store(e.clamp(value, e.splat(low), e.splat(high)), target)
+        return context.get_dummy_value()
+
+    i64, f32 = types.int64, types.float32
+    return types.void(width, i64, i64, i64, f32, f32, f32, f32), generate
 
 
 @intrinsic
