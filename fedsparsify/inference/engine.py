@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
@@ -21,7 +20,7 @@ from .builder import weight_vectors
 from .crew import Crew
 from .kernels import execute
 from .layers import KERNELS, Recipe
-from .machine import lanes_here
+from .machine import cores_here, lanes_here
 from .program import Program, build_program
 from .shapes import Shape, is_flat, shapes_of
 from .steps import Flatten, read_steps
@@ -49,7 +48,7 @@ class Engine:
             model = load(model)
         if graph is None:
             raise ModelError("a SparseModel alone does not say what its network computes; give the graph too.")
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = threads or cores_here()
         self.lanes = lanes or lanes_here()
         if kernels not in KERNELS:
             raise ModelError(f"kernels are one of {', '.join(KERNELS)}. Received: {kernels!r}.")
@@ -91,12 +90,16 @@ class Engine:
         """Which program serves which images: (program, first image, how many)."""
         wide = self._width(images, shape)
         block = wide * self.lanes
-        start = 0
-        while images - start > self.lanes // 4 or (wide > 1 and start < images):
-            count = min(block, images - start)
-            yield (shape, False, wide, 1), start, count
-            start += count
-        for image in range(start, images):
+        rest = images % block if wide == 1 and images % block <= self.lanes // 4 else 0
+        together = images - rest
+        count = -(-together // block)
+        even = -(-count // self.threads) * self.threads
+        if together >= even * block // 2:
+            count = even  # so that every thread gets as many
+        for k in range(count):
+            start, end = together * k // count, together * (k + 1) // count
+            yield (shape, False, wide, 1), start, end - start
+        for image in range(together, images):
             yield (shape, True, 1, 1), image, 1
 
     def _workers(self, shape: tuple[int, ...]) -> int:

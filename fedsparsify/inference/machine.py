@@ -1,8 +1,17 @@
-"""What this machine's vectors hold."""
+"""What this machine has."""
 
 from __future__ import annotations
 
+import os
+
 from llvmlite import binding
+
+
+def cores_here() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def lanes_here() -> int:

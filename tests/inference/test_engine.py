@@ -217,7 +217,7 @@ def test_threads_share_an_engine_and_bits_do_not_change() -> None:
 @pytest.mark.parametrize("kernels", ["sparse", "dense"])
 def test_the_number_of_threads_does_not_change_the_bits(kernels: str) -> None:
     module = enliven(build("cnn", (3, 32, 32), 10, seed=4), 0.6)
-    for images in (1, 40):
+    for images in (1, 16, 35, 40):
         batch = np.random.default_rng(images).normal(size=(images, 3, 32, 32)).astype(np.float32)
         one, two, three = (engine_of(module, threads=n, kernels=kernels).run(batch) for n in (1, 2, 3))
         assert np.array_equal(one, two)
