@@ -102,7 +102,8 @@ def measure(model: Path, shape: str, batch: int, threads: int, options: argparse
     ready = {worker.engine: worker.ready["ready_seconds"] for worker in present}
     for worker in workers:
         worker.close()
-    return {"ms": found, "memory": memory, "ready_seconds": ready}
+    turns = {worker.engine: worker.turns for worker in present}
+    return {"ms": found, "turns": turns, "memory": memory, "ready_seconds": ready}
 
 
 def report(cell: dict[str, Any], left: int, dense: int, peak: float) -> None:
