@@ -6,7 +6,14 @@ import sys
 
 from .errors import FedSparsifyError
 
-EXTRAS = {"torch": "train", "matplotlib": "report", "onnx": "export", "safetensors": "export"}
+EXTRAS = {
+    "numba": "infer",
+    "llvmlite": "infer",
+    "torch": "train",
+    "matplotlib": "report",
+    "onnx": "export",
+    "safetensors": "export",
+}
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .cli_files import export, inspect
+from .cli_inference import bench, infer
 from .cli_sweep import sweep
 from .config import RunConfig, Training, make_config, read_toml
 from .data import DATASETS, holdings, load_dataset, partition
@@ -165,6 +166,8 @@ cli.add_command(
 
 cli.add_command(inspect)
 cli.add_command(export)
+cli.add_command(infer)
+cli.add_command(bench)
 
 
 @cli.command()

@@ -69,8 +69,12 @@ ALLOWED = {
     "export": {"errors", "graph", "model", "wire"},
     "cli_files": {"export", "wire"},
     "cli_sweep": {"config", "federation", "progress", "report"},
+    "inference": {"arrays", "errors", "graph", "model", "wire"},
+    "rivals": {"export", "graph", "model"},
+    "cli_inference": {"data", "errors", "inference", "model", "rivals", "wire"},
     "cli": {
         "cli_files",
+        "cli_inference",
         "cli_sweep",
         "config",
         "data",
@@ -83,10 +87,14 @@ ALLOWED = {
     },
 }
 HEAVY = {
-    "torch": {"arrays", "keyed", "networks", "clients", "federation", "tracing", "tracing_ops", "export"},
+    "torch": {
+        *("arrays", "keyed", "networks", "clients", "federation", "tracing", "tracing_ops", "export", "rivals"),
+    },
     "matplotlib": {"report"},
     "flwr": set(),
-    "onnx": {"export"},
+    "onnx": {"export", "rivals"},
+    "numba": {"inference"},
+    "llvmlite": {"inference"},
     "safetensors": {"export"},
 }
 

@@ -1,0 +1,165 @@
+"""How fast sparse models run, against other engines on the same machine, one process each, taking turns.
+
+    python benchmarks/inference.py                                  the paper's networks, pruned stand-ins
+    python benchmarks/inference.py --model runs/a/model.fsz:3x32x32 real ones
+    python benchmarks/inference.py --deepsparse PYTHON              DeepSparse lives in an environment of its own
+
+Each engine is timed for a slice of a second in turn; a cell is the lower quartile of the turns' medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from machine_peak import fma_gflops
+from pruned_models import NETWORKS, write_model
+
+from fedsparsify.inference.shapes import shapes_of
+from fedsparsify.inference.steps import Conv, read_steps
+from fedsparsify.rivals import write_fixed_onnx
+from fedsparsify.wire.artefact import load, load_graph
+
+HERE = Path(__file__).parent
+DENSE = ("onnxruntime", "openvino", "pytorch")
+
+
+class Worker:
+    """An engine in a process of its own."""
+
+    def __init__(self, engine: str, python: str, *words: object) -> None:
+        self.engine = engine
+        command = [python, str(HERE / "inference_worker.py"), engine, *map(str, words)]
+        environment = os.environ | {"PYTHONPATH": str(HERE.parent)}
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment
+        )
+        self.ready = self._read()
+        self.turns: list[float] = []
+
+    def ask(self, order: str) -> Any:
+        """Send an order and wait for its answer."""
+        assert self.process.stdin
+        print(order, file=self.process.stdin, flush=True)
+        return self._read()
+
+    def _read(self) -> Any:
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else {"missing": self.engine}
+
+    def close(self) -> None:
+        """End the process."""
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def lower_quartile(turns: list[float]) -> float:
+    """What a quarter of the turns stayed under: other work on the machine only ever adds time."""
+    return float(np.quantile(turns, 0.25))
+
+
+def macs_of(model: Path, shape: str) -> list[tuple[str, int, int]]:
+    """Per layer: multiplications of the dense layer and those left, for one sample."""
+    sides = tuple(int(side) for side in shape.split("x"))
+    steps = read_steps(load_graph(model), load(model).tensors())
+    readers = [step for step in steps if "input" in step.inputs]
+    if type(readers[0]).__name__ == "Flatten":
+        sides = (int(np.prod(sides)),)
+    shapes = shapes_of(steps, sides)
+    rows = []
+    for step in steps:
+        if isinstance(step, Conv):
+            pixels = int(np.prod(shapes[step.name][1:]))
+            rows.append((step.name, int(np.prod(step.weight.shape)) * pixels, int(step.weight.places.size) * pixels))
+    return rows
+
+
+def measure(model: Path, shape: str, batch: int, threads: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Milliseconds of each engine for one model, batch and number of threads."""
+    pythons = dict.fromkeys(options.engines, sys.executable)
+    if options.deepsparse:
+        pythons["deepsparse"] = options.deepsparse
+    onnx = options.folder / f"{model.stem}-{batch}.onnx"
+    write_fixed_onnx(onnx, load(model), load_graph(model), [int(side) for side in shape.split("x")], batch)
+    workers = [Worker(name, python, model, onnx, shape, batch, threads) for name, python in pythons.items()]
+    present = [worker for worker in workers if "missing" not in worker.ready]
+    for _ in range(options.turns):
+        for worker in present:
+            worker.turns.append(median(worker.ask(f"time {options.seconds}")))
+    found = {worker.engine: lower_quartile(worker.turns) for worker in present}
+    memory = {worker.engine: worker.ask("memory") for worker in present}
+    ready = {worker.engine: worker.ready["ready_seconds"] for worker in present}
+    for worker in workers:
+        worker.close()
+    turns = {worker.engine: worker.turns for worker in present}
+    return {"ms": found, "turns": turns, "memory": memory, "ready_seconds": ready}
+
+
+def report(cell: dict[str, Any], left: int, dense: int, peak: float) -> None:
+    """One line a cell: milliseconds, ratios and the fraction of the machine's peak on the operations left."""
+    ms = cell["ms"]
+    ours = ms["fedsparsify"]
+    rivals = {name: ms[name] for name in DENSE if name in ms}
+    best = min(rivals, key=lambda name: rivals[name]) if rivals else None
+    times = "  ".join(f"{name} {value:.3f}" for name, value in ms.items())
+    text = f"{cell['model']:>12} batch {cell['batch']:<3} threads {cell['threads']}  ms: {times}"
+    if best:
+        text += f"  | {rivals[best] / ours:.2f}x over {best}"
+    if "deepsparse" in ms:
+        text += f", {ms['deepsparse'] / ours:.2f}x over deepsparse"
+    rate = 2 * left * cell["batch"] / ours / 1e6
+    print(text + f"  | ops left 1/{dense / max(left, 1):.1f}, {rate / peak / cell['threads']:.0%} of peak", flush=True)
+
+
+def main() -> None:
+    """Measure every cell and write the results as JSON lines."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", action="append", default=[], help="FILE:SHAPE, such as model.fsz:3x32x32")
+    parser.add_argument("--networks", nargs="*", default=list(NETWORKS))
+    parser.add_argument("--sparsities", nargs="*", type=float, default=[0.9, 0.95, 0.99])
+    parser.add_argument("--batches", nargs="*", type=int, default=[64, 1])
+    parser.add_argument("--threads", nargs="*", type=int, default=[1, 2])
+    parser.add_argument("--engines", nargs="*", default=["fedsparsify", *DENSE])
+    parser.add_argument("--deepsparse", help="the Python of an environment with DeepSparse and onnx")
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=0.4, help="of each engine's turn")
+    parser.add_argument("--folder", type=Path, default=Path("runs/benchmark-models"))
+    parser.add_argument("--out", type=Path, default=Path("runs/inference.jsonl"))
+    options = parser.parse_args()
+    subjects = [(Path(path), shape) for path, _, shape in (text.rpartition(":") for text in options.model)]
+    if not subjects:
+        for name, sparsity in product(options.networks, options.sparsities):
+            subjects.append((write_model(name, sparsity, options.folder), "x".join(map(str, NETWORKS[name][0]))))
+    peak = fma_gflops()
+    print(f"peak of one core: {peak:.0f} GFLOP/s in registers")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    with options.out.open("a") as lines:
+        for model, shape in subjects:
+            layers = macs_of(model, shape)
+            dense, left = sum(row[1] for row in layers), sum(row[2] for row in layers)
+            print(
+                f"\n{model.stem}: "
+                + "  ".join(f"{name} {1 - kept / all_of_it:.2f}" for name, all_of_it, kept in layers)
+                + "  (zeros per layer)"
+            )
+            for threads, batch in product(options.threads, options.batches):
+                cell: dict[str, Any] = {"model": model.stem, "batch": batch, "threads": threads, "peak": peak}
+                cell |= {"macs": dense, "macs_left": left, "layers": layers}
+                cell |= measure(model, shape, batch, threads, options)
+                report(cell, left, dense, peak)
+                print(json.dumps(cell), file=lines, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""The commands that run model files: infer, bench."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from .data.datasets import Preprocessing
+from .errors import DataError, ModelError
+from .model import Floats
+from .wire.artefact import load, load_facts, load_graph
+
+FILE = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("model", type=FILE)
+@click.argument("images", type=FILE)
+@click.option("--out", type=FILE, help="write the logits to this .npy file instead of printing classes")
+@click.option("--threads", type=click.IntRange(1), help="threads to use  [default: all]")
+def infer(model: Path, images: Path, out: Path | None, threads: int | None) -> None:
+    """Run a sparse model over images (.npy: floats as the network takes them, or raw bytes) and print their classes."""
+    from .inference import Engine
+
+    facts = load_facts(model)
+    engine = Engine(model, threads)
+    logits = engine.run(_images(images, facts))
+    report = Console(stderr=True)
+    times = f"loaded in {engine.load_seconds:.2f} s, ran in {engine.first_run_seconds:.2f} s (with compilation)"
+    report.print(f"{len(logits):,} images; {times}", soft_wrap=True, highlight=False)
+    if out:
+        np.save(out, logits)
+        report.print(f"Logits: {out}", soft_wrap=True, highlight=False)
+        return
+    labels = facts.get("labels") or []
+    for best in logits.reshape(len(logits), -1).argmax(1):
+        click.echo(labels[best] if best < len(labels) else best)
+
+
+def _images(path: Path, facts: dict[str, Any]) -> Floats:
+    """Samples as the network takes them; raw bytes are prepared as in training."""
+    try:
+        images = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} is not a .npy file of images: {error}") from error
+    if not isinstance(images, np.ndarray) or images.ndim < 2 or images.dtype.kind not in "fiub":
+        raise DataError(f"{path} must hold one array of numbers, (images, …). Received: {_described(images)}.")
+    if images.dtype == np.uint8 and "preprocessing" in facts:
+        said = facts["preprocessing"]
+        return Preprocessing(said["divisor"], tuple(said["mean"]), tuple(said["std"]))(images)
+    return images.astype(np.float32)
+
+
+def _described(images: Any) -> str:
+    return f"shape {images.shape} of {images.dtype}" if isinstance(images, np.ndarray) else type(images).__name__
+
+
+@click.command()
+@click.argument("model", type=FILE)
+@click.option("--batch", default=128, show_default=True, type=click.IntRange(1), help="images a batch")
+@click.option("--seconds", default=60.0, show_default=True, help="of serving, for each engine")
+@click.option("--warmup", default=10.0, show_default=True, help="seconds before that")
+@click.option("--streams", default=1, show_default=True, type=click.IntRange(1), help="batches under way at a time")
+@click.option("--threads", type=click.IntRange(1), help="threads a batch  [default: all]")
+@click.option("--shape", help="of a sample, such as 3x32x32, where the file does not say")
+def bench(
+    model: Path, batch: int, seconds: float, warmup: float, streams: int, threads: int | None, shape: str | None
+) -> None:
+    """Time a sparse model by the paper's protocol, beside the dense model on every other engine that is installed.
+
+    Engines take turns of a second. The paper: batch 128 (FashionMNIST 32), 60 seconds after 10 of warm-up.
+    """
+    from .inference import Engine
+    from .inference.timing import compare
+    from .rivals import Subject, installed, write_fixed_onnx
+
+    sides = _sides(shape, load_facts(model))
+    engine = Engine(model, threads)
+    samples = np.random.default_rng(0).standard_normal((batch, *sides)).astype(np.float32)
+    engine.run(samples)
+    engines: dict[str, Any] = {"fedsparsify": engine.run}
+    console = Console()
+    with TemporaryDirectory() as folder:
+        subject = Subject(load(model), load_graph(model), Path(folder) / "model.onnx", batch, engine.threads)
+        try:
+            write_fixed_onnx(subject.onnx, subject.model, subject.graph, sides, batch)
+        except ImportError:
+            console.print("onnx is not installed, so that only PyTorch can be compared.")
+        for name, make in installed().items():
+            if subject.onnx.exists() or name == "pytorch":
+                engines[name] = make(subject)
+    timings = compare(engines, samples, seconds, warmup, streams)
+    table = Table("engine", "latency, ms", "iterations", "items/s", "fedsparsify is")
+    for name, timing in timings.items():
+        faster = f"{timing.latency_ms / timings['fedsparsify'].latency_ms:.2f} × as fast"
+        row = f"{timing.latency_ms:.3f}", f"{timing.iterations:,}", f"{timing.items_per_second:,.0f}"
+        table.add_row(name, *row, "" if name == "fedsparsify" else faster)
+    console.print(table)
+    start = f"loaded in {engine.load_seconds:.2f} s, first batch in {engine.first_run_seconds:.2f} s"
+    console.print(f"fedsparsify: {start}; {engine.threads} threads, {engine.lanes} lanes", highlight=False)
+
+
+def _sides(text: str | None, facts: dict[str, Any]) -> tuple[int, ...]:
+    if text is None and "shape" not in facts:
+        raise ModelError("the file does not say the shape of its samples; give it as --shape 3x32x32.")
+    try:
+        return tuple(int(side) for side in (text.split("x") if text else facts["shape"]))
+    except ValueError:
+        raise ModelError(f"a shape reads like 3x32x32. Received: {text!r}.") from None

@@ -1,0 +1,177 @@
+"""Run a sparse model: numpy in, numpy out, no training framework."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import prod
+from pathlib import Path
+from threading import Lock
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelError
+from ..graph import INPUT, Node
+from ..model import Floats, SparseModel
+from ..wire.artefact import load, load_graph
+from .builder import weight_vectors
+from .crew import Crew
+from .kernels import execute
+from .layers import KERNELS, Recipe
+from .machine import cores_here, lanes_here
+from .program import Program, build_program
+from .shapes import Shape, is_flat, shapes_of
+from .steps import Flatten, read_steps
+
+Key = tuple[tuple[int, ...], bool, int, int]  # shape of a sample, one image?, vectors side by side, workers
+SHARED_VECTORS = 150_000  # multiplications from which one image is worth a second thread
+_NO_GATE = np.zeros(1, np.int64)
+
+
+class Engine:
+    """A sparse model made ready to run. Threads may share it; equal batches give equal bits."""
+
+    def __init__(
+        self,
+        model: str | Path | SparseModel,
+        threads: int | None = None,
+        graph: Sequence[Node] | None = None,
+        lanes: int | None = None,
+        kernels: str = "auto",
+    ) -> None:
+        """Read a model.fsz, or take a model with the graph of its network. `lanes` overrides the machine's width."""
+        started = perf_counter()
+        if not isinstance(model, SparseModel):
+            graph = graph or load_graph(model)
+            model = load(model)
+        if graph is None:
+            raise ModelError("a SparseModel alone does not say what its network computes; give the graph too.")
+        self.threads = threads or cores_here()
+        self.lanes = lanes or lanes_here()
+        if kernels not in KERNELS:
+            raise ModelError(f"kernels are one of {', '.join(KERNELS)}. Received: {kernels!r}.")
+        self.kernels = kernels
+        self._steps = read_steps(graph, model.tensors())
+        self._programs: dict[Key, Program] = {}
+        self._arenas: dict[Key, list[Floats]] = {}
+        self._shared: dict[tuple[int, ...], int] = {}
+        self._crews: dict[Key, Crew] = {}
+        self._shapes: dict[tuple[int, ...], dict[str, Shape]] = {}
+        self._recipes: dict[tuple[tuple[int, ...], bool, int], dict[str, Recipe]] = {}
+        self._lock = Lock()
+        self._pool = ThreadPoolExecutor(self.threads - 1, "fedsparsify") if self.threads > 1 else None
+        self.load_seconds = perf_counter() - started
+        self.first_run_seconds: float | None = None
+
+    def run(self, batch: Any) -> Floats:
+        """Logits of a batch: (images, …) → (images, classes)."""
+        started = perf_counter()
+        x = np.ascontiguousarray(batch, np.float32)
+        if x.ndim < 2:
+            raise ModelError(f"a batch has a dimension for the images. Received: shape {x.shape}.")
+        shape = self._sample_shape(x.shape[1:])
+        outputs = self._shapes_of(shape)[self._steps[-1].name]
+        y = np.empty((len(x), prod(outputs)), np.float32)
+        if not (len(x) == 1 and self._run_shared(shape, x, y)):
+            blocks = list(self._blocks(len(x), shape))
+            self._run_blocks(blocks, x.reshape(len(x), prod(x.shape[1:])), y)
+        if self.first_run_seconds is None:
+            self.first_run_seconds = perf_counter() - started
+        return y if is_flat(self._steps, x.ndim - 1) else y.reshape(len(x), *outputs)
+
+    def _sample_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """A network that flattens its input at once takes rows of features."""
+        readers = [step for step in self._steps if INPUT in step.inputs]
+        return (prod(shape),) if all(isinstance(step, Flatten) for step in readers) else shape
+
+    def _blocks(self, images: int, shape: tuple[int, ...]) -> Iterable[tuple[Key, int, int]]:
+        """Which program serves which images: (program, first image, how many)."""
+        wide = self._width(images, shape)
+        block = wide * self.lanes
+        rest = images % block if wide == 1 and images % block <= self.lanes // 4 else 0
+        together = images - rest
+        count = -(-together // block)
+        even = -(-count // self.threads) * self.threads
+        if together >= even * block // 2:
+            count = even  # so that every thread gets as many
+        for k in range(count):
+            start, end = together * k // count, together * (k + 1) // count
+            yield (shape, False, wide, 1), start, end - start
+        for image in range(together, images):
+            yield (shape, True, 1, 1), image, 1
+
+    def _workers(self, shape: tuple[int, ...]) -> int:
+        """How many threads share a single image."""
+        if shape not in self._shared:
+            large = weight_vectors(self._steps, self._shapes_of(shape), self.lanes) > SHARED_VECTORS
+            self._shared[shape] = self.threads if large else 1
+        return self._shared[shape]
+
+    def _shapes_of(self, shape: tuple[int, ...]) -> dict[str, Shape]:
+        """Shapes of all values, for samples of one shape."""
+        if shape not in self._shapes:
+            self._shapes[shape] = shapes_of(self._steps, shape)
+        return self._shapes[shape]
+
+    def _width(self, images: int, shape: tuple[int, ...]) -> int:
+        """How many vectors of images a flat network takes side by side."""
+        if len(shape) == 3:
+            return 1
+        return next((wide for wide in (4, 2) if images > wide // 2 * self.lanes), 1)
+
+    def _run_shared(self, shape: tuple[int, ...], x: Floats, y: Floats) -> bool:
+        """Let the threads share one image, where it is large and they are free."""
+        if (workers := self._workers(shape)) == 1:
+            return False
+        key = shape, True, 1, workers
+        program = self._program(key)
+        with self._lock:
+            crew = self._crews.get(key) or Crew(program, self.lanes)
+            self._crews[key] = crew
+        if not crew.lock.acquire(blocking=False):
+            return False
+        try:
+            crew.run(x, y)
+        finally:
+            crew.lock.release()
+        return True
+
+    def _run_blocks(self, blocks: list[tuple[Key, int, int]], x: Floats, y: Floats) -> None:
+        parts = [blocks[k :: self.threads] for k in range(min(self.threads, len(blocks)))]
+        waiting = [self._pool.submit(self._run_part, part, x, y) for part in parts[1:]] if self._pool else []
+        if parts:
+            self._run_part(parts[0], x, y)
+        for other in waiting:
+            other.result()
+
+    def _run_part(self, blocks: list[tuple[Key, int, int]], x: Floats, y: Floats) -> None:
+        for key, start, count in blocks:
+            program = self._program(key)
+            arena = self._borrow(key, program)
+            ends = x[start].ctypes.data, y[start].ctypes.data, count, _NO_GATE, 0
+            constants = program.stream, program.params, program.indices
+            execute((0,) * self.lanes, program.tables[0], arena, *constants, *ends)
+            self._arenas[key].append(arena)
+
+    def _borrow(self, key: Key, program: Program) -> Floats:
+        try:
+            return self._arenas[key].pop()
+        except IndexError:
+            return program.arena()
+
+    def _program(self, key: Key) -> Program:
+        known = self._programs.get(key)
+        if known is None:
+            with self._lock:
+                if key not in self._programs:
+                    shape, single, wide, workers = key
+                    self._arenas[key] = []
+                    shapes = dict(self._shapes_of(shape))
+                    recipes = self._recipes.setdefault(key[:3], {})
+                    self._programs[key] = build_program(
+                        self._steps, shapes, self.lanes, single, wide, self.kernels, workers, recipes
+                    )
+                known = self._programs[key]
+        return known

@@ -1,0 +1,131 @@
+"""A convolution made ready for one of the kernels, and the choice among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model import Floats
+from . import streams
+from .dense_simd import FREQUENCIES
+from .operations import TILES, Kind
+from .plan import SMALL, Place
+from .steps import Conv
+
+SURELY_SPARSE, SURELY_DENSE = 0.15, 0.8  # densities outside of which nothing needs to be measured
+CLEARLY = 0.9  # dense weights drive other layers' out of the caches, which a layer alone does not feel
+KERNELS = ("auto", "sparse", "dense")
+_TURN = np.array(
+    [[1 / 4, 0, 0], [-1 / 6] * 3, [-1 / 6, 1 / 6, -1 / 6], [1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6], [0, 0, 1]]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One way to compute a convolution: the row's own fields, and the constants that it reads."""
+
+    kind: Kind
+    fields: dict[str, Any]
+    params: Floats
+    scratch: int  # floats of working memory
+    stream: NDArray[np.int32] | None = None
+    table: NDArray[np.int32] | None = None
+
+
+Costs = Callable[[Sequence[Layer]], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a convolution is computed; the same for every part of it, so that workers do not change its bits."""
+
+    kind: Kind
+    blocks: int = 1  # of input channels, for the sparse kernel
+    paired: bool = False
+
+
+def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs) -> Recipe:
+    """The kernel to take: `auto` measures where both could be the faster one."""
+    tile = TILES[streams.tile_for(target.block, source.lanes)]
+    blocks, paired = streams.channel_blocks(step, tile, source.lanes), streams.pairs_pay(step, tile)
+    sparse, dense = Recipe(Kind.SPARSE, blocks, paired), _dense_recipe(step, target)
+    density = step.weight.density
+    if dense is None or kernels == "sparse":
+        return sparse
+    if kernels == "dense" or density > SURELY_DENSE:
+        return dense
+    if density < SURELY_SPARSE:
+        return sparse
+    seconds = costs([make(recipe, step, source, target) for recipe in (sparse, dense)])
+    return dense if seconds[1] < CLEARLY * seconds[0] else sparse
+
+
+def _dense_recipe(step: Conv, target: Place) -> Recipe | None:
+    """A dense kernel, where there is one that the sparse kernel does not match at full density."""
+    if step.groups > 1:
+        return None
+    if step.weight.shape[2:] == (3, 3) and step.stride == step.dilation == (1, 1) and min(target.block) >= 4:
+        return Recipe(Kind.WINOGRAD)
+    return Recipe(Kind.DENSE) if prod(target.block) <= SMALL else None
+
+
+def make(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
+    """A convolution, or a part of one, ready for its kernel."""
+    match recipe.kind:
+        case Kind.SPARSE:
+            return _sparse(recipe, step, source, target)
+        case Kind.DENSE:
+            return _dense(step, source, target)
+        case _:
+            return _winograd(step, source, target)
+
+
+def _sparse(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
+    tile = streams.tile_for(target.block, source.lanes)
+    stream = streams.sparse_stream(step, source, recipe.blocks, recipe.paired)
+    fields = {"tile": tile, "blocks": recipe.blocks, **_strides(step, source)}
+    return Layer(Kind.SPARSE, fields, step.bias, prod(TILES[tile]) * step.weight.shape[0] * source.lanes, stream)
+
+
+def _dense(step: Conv, source: Place, target: Place) -> Layer:
+    outputs = step.weight.shape[0]
+    tiles = 2 if target.block[1] % 2 == 0 else 1
+    many = 16 // tiles
+    blocks = -(-outputs // many)
+    rows = np.zeros((blocks * many, prod(step.weight.shape[1:])), np.float32)
+    rows[:outputs] = step.weight.dense().reshape(outputs, -1)
+    bias = np.zeros(blocks * many, np.float32)
+    bias[:outputs] = step.bias
+    packed = rows.reshape(blocks, many, -1).transpose(0, 2, 1)
+    c, ky, kx = np.indices(step.weight.shape[1:]).reshape(3, -1)
+    rows_at = (ky * step.dilation[0] - step.padding[0]) * source.row
+    offsets = c * source.channel + rows_at + (kx * step.dilation[1] - step.padding[1]) * source.lanes
+    fields = {"tile": tiles, "blocks": blocks, "count": offsets.size, **_strides(step, source)}
+    params = np.concatenate([bias, packed.ravel()])
+    return Layer(Kind.DENSE, fields, params, 0, table=(4 * offsets).astype(np.int32))
+
+
+def _winograd(step: Conv, source: Place, target: Place) -> Layer:
+    outputs, depth = step.weight.shape[:2]
+    tiles, many = 1, 16  # with two at a time, what the 36 products read outgrows the second-level cache
+    blocks = -(-outputs // many)
+    weights = np.zeros((FREQUENCIES, blocks * many, depth), np.float32)
+    turned = np.einsum("fy,ocyx,gx->fgoc", _TURN, step.weight.dense().astype(np.float64), _TURN, optimize=True)
+    weights[:, :outputs] = turned.reshape(FREQUENCIES, outputs, depth)
+    packed = weights.reshape(FREQUENCIES, blocks, many, depth).swapaxes(2, 3)
+    offsets = np.arange(depth, dtype=np.int32) * (4 * tiles * source.lanes)
+    corner = -step.padding[0] * source.row - step.padding[1] * source.lanes
+    fields = {"tile": tiles, "blocks": blocks, "low": step.low, "high": step.high, "corner": corner}
+    scratch = FREQUENCIES * (depth + blocks * many) * tiles * source.lanes
+    params = np.concatenate([step.bias, packed.ravel()])
+    return Layer(Kind.WINOGRAD, fields, params, scratch, table=offsets)
+
+
+def _strides(step: Conv, source: Place) -> dict[str, Any]:
+    strides = {"stride_row": step.stride[0] * source.row, "stride_column": step.stride[1] * source.lanes}
+    return {**strides, "low": step.low, "high": step.high}

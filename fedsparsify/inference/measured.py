@@ -1,0 +1,46 @@
+"""What a layer costs on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ..model import Floats
+from .kernels import execute
+from .layers import Layer
+from .operations import table_of
+
+ALIGNMENT = 64
+TRIALS = 7
+FAR_FLOATS = 1 << 21  # more than the second-level cache holds
+
+
+def aligned(floats: int) -> Floats:
+    """Zeros that begin at a cache line."""
+    raw = np.zeros(4 * floats + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + 4 * floats].view(np.float32)
+
+
+def costs(layers: Sequence[Layer], ends: dict[str, Any], floats: int, lanes: int, far: bool) -> list[float]:
+    """Seconds that each of some layers takes, on zeros; they take turns.
+
+    `far`: a single image finds the weights in no near cache, so that they are driven out first.
+    """
+    arena = aligned(floats + max(layer.scratch for layer in layers) + lanes)
+    arena.fill(0)  # unwritten pages would all be one page, which caches take badly
+    elsewhere = np.zeros(FAR_FLOATS if far else 1, np.float32)
+    nothing, gate = np.zeros(1, np.int32), np.zeros(1, np.int64)
+    times: list[list[float]] = [[] for _ in layers]
+    for _ in range(TRIALS):
+        for layer, seconds in zip(layers, times, strict=True):
+            table = table_of([{**ends, **layer.fields, "kind": layer.kind, "second": floats}])
+            stream, indices = (nothing if part is None else part for part in (layer.stream, layer.table))
+            elsewhere += 1
+            started = perf_counter()
+            execute((0,) * lanes, table, arena, stream, layer.params, indices, 0, 0, 1, gate, 0)
+            seconds.append(perf_counter() - started)
+    return [min(seconds) for seconds in times]

@@ -1,0 +1,71 @@
+"""The table that a program is: one row an operation, all numbers. Offsets and strides count floats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Kind(IntEnum):
+    """What a row does."""
+
+    PACK = 0  # input → arena
+    UNPACK = 1  # arena → output
+    MOVE = 2  # arena → arena, into other lanes
+    HALO = 3
+    SPARSE = 4
+    DENSE = 5
+    WINOGRAD = 6
+    POOL = 7
+    AFFINE = 8
+    ADD = 9
+    CURVE = 10
+    SOFTMAX = 11
+    TRANSPOSE = 12  # flat input → arena
+    MEET = 13  # wait for the other workers
+
+
+_INTEGERS = (
+    "kind",
+    "image",  # first image of the block that the row serves; skipped where the batch has fewer
+    "source",
+    "second",  # the other summand of ADD; scratch of a convolution
+    "target",
+    "channels",  # of the target
+    "depth",  # channels of the source, where they differ
+    "source_channel",
+    "second_channel",
+    "target_channel",
+    "source_row",
+    "second_row",
+    "target_row",
+    "rows",
+    "columns",
+    "stride_row",  # source floats between two outputs
+    "stride_column",
+    "tile",
+    "blocks",  # of input channels
+    "stream",
+    "params",
+    "table",
+    "count",
+    "per_image",
+    "flag",
+    "corner",  # from the first output's place to the first input that it reads
+)
+OPERATION = np.dtype([(name, np.int64) for name in _INTEGERS] + [("low", np.float32), ("high", np.float32)])
+
+TILES = ((4, 4), (2, 4), (2, 2), (1, 4), (1, 2), (1, 1))  # rows × columns, as kernels.py numbers them
+
+
+def table_of(rows: Sequence[dict[str, Any]]) -> NDArray[Any]:
+    """Rows given by field; what a row does not name is zero."""
+    table = np.zeros(len(rows), OPERATION)
+    for row, values in zip(table, rows, strict=True):
+        for field, value in values.items():
+            row[field] = value
+    return table

@@ -1,0 +1,202 @@
+"""Where each value lies in memory: which pixels and images share a vector, and how the blocks border on each other.
+
+A value is stored as (channels, rows, columns, lanes). The lanes are a grid of spatial blocks, of one image or of
+several: with a 4 × 4 grid, lane 5 holds the block in the second row and second column. A 3 × 3 window then needs
+aligned loads only, pooling stays inside a lane, and the same kernel serves one image and a batch. Borders between
+blocks (the halo) are copied from lane to lane. Deep layers have small images, so the grid becomes coarser on the way
+and more images share a vector; at 1 × 1 the lanes are images, and every operation fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, inf, prod
+
+from ..graph import INPUT
+from .shapes import Shape
+from .steps import Add, Affine, Conv, Flatten, Pair, Pool, Step
+
+GRIDS: dict[int, tuple[Pair, ...]] = {
+    16: ((4, 4), (2, 2), (1, 1)),
+    8: ((2, 4), (2, 2), (1, 1)),
+    4: ((2, 2), (1, 1)),
+}
+COMFORTABLE = 4  # pixels a side of a block under which a batch is better served by a coarser grid
+SMALL = 4  # cells of a block over which the sparse kernel is as fast as a dense product
+ROUNDINGS = (1, 2, 4, 8)
+WASTE = 1.2  # how much longer a block's side may become by rounding
+
+
+@dataclass
+class Place:
+    """One value's storage: its block per lane, the halo around it, and the offset of its first float."""
+
+    shape: Shape
+    grid: Pair
+    block: Pair
+    lanes: int
+    before: list[int] = field(default_factory=lambda: [0, 0])  # halo above and left
+    after: list[int] = field(default_factory=lambda: [0, 0])  # halo below and right
+    fill: float = 0.0  # what lies outside of the image
+    offset: int = 0
+
+    @property
+    def row(self) -> int:
+        """Floats from a row to the next."""
+        return (self.block[1] + self.before[1] + self.after[1]) * self.lanes
+
+    @property
+    def channel(self) -> int:
+        """Floats from a channel to the next."""
+        return (self.block[0] + self.before[0] + self.after[0]) * self.row
+
+    @property
+    def size(self) -> int:
+        """Floats of all channels; the dense kernel, which serves the smallest blocks, writes sixteen at a time."""
+        channels = self.shape[0] if prod(self.block) > SMALL else -(-self.shape[0] // 16) * 16
+        return channels * self.channel
+
+    @property
+    def origin(self) -> int:
+        """Where the first pixel of the first channel lies, behind its halo."""
+        return self.offset + self.before[0] * self.row + self.before[1] * self.lanes
+
+    @property
+    def images(self) -> int:
+        """Images that share a vector."""
+        return self.lanes // prod(self.grid)
+
+    @property
+    def haloed(self) -> bool:
+        """Whether lanes must hand pixels to their neighbours, or what lies outside of the image is read."""
+        return self.grid != (1, 1) and (any(self.before + self.after) or (self.fill != 0 and self.ragged))
+
+    @property
+    def ragged(self) -> bool:
+        """Whether the last blocks reach over the image's border."""
+        return any(g * b != side for g, b, side in zip(self.grid, self.block, self.shape[1:], strict=True))
+
+
+@dataclass(frozen=True)
+class Level:
+    """A run of steps that share a grid, and the block of each value it touches."""
+
+    grid: Pair
+    steps: tuple[Step, ...]
+    blocks: dict[str, Pair]
+
+
+def windows(step: Conv | Pool, axis: int) -> tuple[int, int, int]:
+    """Span, stride and padding of a step along an axis."""
+    span = (step.weight.shape[2 + axis] - 1) * step.dilation[axis] + 1 if isinstance(step, Conv) else step.kernel[axis]
+    return span, step.stride[axis], step.padding[axis]
+
+
+def reach(step: Conv | Pool, axis: int, block: int, outputs: int) -> Pair:
+    """How many pixels before and behind a block `outputs` windows touch."""
+    span, stride, padding = windows(step, axis)
+    return padding, max(0, (outputs - 1) * stride - padding + span - block)
+
+
+def levels_of(steps: Sequence[Step], shapes: dict[str, Shape], lanes: int, least: int) -> list[Level]:
+    """Divide the steps into levels: each grid serves as many steps as it can with blocks of `least` pixels or more."""
+    levels, start = [], 0
+    for grid in GRIDS[lanes]:
+        trials = [_longest(steps[start:], shapes, grid, rounding, least) for rounding in ROUNDINGS]
+        blocks, count = max(trials, key=lambda trial: (trial[1], -sum(map(prod, trial[0].values()))))
+        if count:
+            levels.append(Level(grid, tuple(steps[start : start + count]), blocks))
+        start += count
+    return levels
+
+
+def _longest(
+    steps: Sequence[Step], shapes: dict[str, Shape], grid: Pair, rounding: int, least: int
+) -> tuple[dict[str, Pair], int]:
+    """How many steps fit a grid when blocks are rounded up, and their blocks."""
+    blocks: dict[str, Pair] = {}
+    for count, step in enumerate(steps):
+        entering = {name: _block(shapes[name], grid, rounding) for name in step.inputs if name not in blocks}
+        if any(b > WASTE * a for n, r in entering.items() for a, b in zip(_block(shapes[n], grid, 1), r, strict=True)):
+            return blocks, count
+        made = _fit(step, shapes, blocks | entering, grid, least)
+        if made is None:
+            return blocks, count
+        blocks |= entering | {step.name: made}
+    return blocks, len(steps)
+
+
+def _block(shape: Shape, grid: Pair, rounding: int) -> Pair:
+    if grid == (1, 1):
+        return shape[1:]
+    sides = [ceil(side / (g * rounding)) * rounding for side, g in zip(shape[1:], grid, strict=True)]
+    return sides[0], sides[1]
+
+
+def _fit(step: Step, shapes: dict[str, Shape], blocks: dict[str, Pair], grid: Pair, least: int) -> Pair | None:
+    """The block that a step gives, or None where it does not fit the grid."""
+    block = blocks[step.inputs[0]]
+    if grid == (1, 1):
+        return shapes[step.name][1:]
+    if shapes[step.inputs[0]][1:] == (1, 1):
+        return None
+    match step:
+        case Flatten() | Pool(size=(_, _)):
+            return None
+        case Pool(mean=True) if step.ceil or (any(step.padding) and not step.count_padding):
+            return None
+        case Conv() | Pool():
+            made = []
+            for axis in (0, 1):
+                span, stride, _ = windows(step, axis)
+                outputs, rest = divmod(block[axis], stride)
+                fits = not rest and max(reach(step, axis, block[axis], outputs)) <= block[axis]
+                roomy = span == stride or block[axis] >= least
+                if not (fits and roomy and grid[axis] * outputs >= shapes[step.name][1 + axis]):
+                    return None
+                made.append(outputs)
+            return made[0], made[1]
+        case Add() if block != blocks[step.inputs[1]]:
+            return None
+    return block
+
+
+def places_of(level: Level, shapes: dict[str, Shape], lanes: int, wide: int = 1) -> dict[str, Place]:
+    """Storage of every value that a level reads or makes; `wide` flat batches lie side by side as columns."""
+    places = {
+        name: Place(shapes[name], level.grid, (block[0], block[1] * wide), lanes)
+        for name, block in level.blocks.items()
+    }
+    for step in level.steps:
+        # Where a lane holds whole images, a pool's windows are cut at the border; flat values have no border.
+        if wide > 1 or not isinstance(step, (Conv, Pool)) or (isinstance(step, Pool) and level.grid == (1, 1)):
+            continue
+        source = places[step.inputs[0]]
+        for axis in (0, 1):
+            before, after = reach(step, axis, source.block[axis], places[step.name].block[axis])
+            source.before[axis] = max(source.before[axis], before)
+            source.after[axis] = max(source.after[axis], after)
+        if isinstance(step, Pool) and not step.mean and (step.ceil or any(step.padding)):
+            source.fill = -inf
+    return places
+
+
+def separate_fills(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Give a largest-value pool that needs -∞ around its input a copy of its own where others need zeros."""
+    made: list[Step] = []
+    for step in steps:
+        shared = isinstance(step, Pool) and sum(other.inputs.count(step.inputs[0]) for other in steps) > 1
+        if isinstance(step, Pool) and shared and not step.mean and (step.ceil or any(step.padding)):
+            copy = Affine(f"{step.name}.input", step.inputs)
+            made += [copy, replace(step, inputs=(copy.name,))]
+        else:
+            made.append(step)
+    return tuple(made)
+
+
+def inputs_of(level: Level) -> list[str]:
+    """Values that a level reads but does not make, the network's input apart."""
+    made = {step.name for step in level.steps}
+    read = dict.fromkeys(name for step in level.steps for name in step.inputs)
+    return [name for name in read if name not in made and name != INPUT]

@@ -1,0 +1,63 @@
+"""From steps to tables of operations over one arena: what runs for a block of images, with all it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model import Floats
+from .builder import Builder
+from .layers import Recipe
+from .measured import aligned
+from .plan import separate_fills
+from .shapes import Shape
+from .steps import Step
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A table of operations per worker and the constants they read; immutable, so that threads may share it."""
+
+    tables: tuple[NDArray[Any], ...]
+    stream: NDArray[np.int32]
+    params: Floats
+    indices: NDArray[np.int32]
+    arena_floats: int
+    comings: int  # that the workers' gate counts in a run
+
+    def arena(self) -> Floats:
+        """Working memory for one run, zeroed and aligned."""
+        return aligned(self.arena_floats)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the prepared weights and tables."""
+        arrays = (*self.tables, self.stream, self.params, self.indices)
+        return sum(array.nbytes for array in arrays)
+
+
+def build_program(
+    steps: Sequence[Step],
+    shapes: dict[str, Shape],
+    lanes: int,
+    single: bool = False,
+    wide: int = 1,
+    kernels: str = "auto",
+    workers: int = 1,
+    recipes: dict[str, Recipe] | None = None,
+) -> Program:
+    """The program for one image (`single`), for as many as there are lanes, or for `wide` times that many flat ones.
+
+    Several workers share each step's channels and meet where one needs what another wrote. Recipes that were chosen
+    before are kept, and new ones are added to them.
+    """
+    builder = Builder(
+        separate_fills(steps), shapes, lanes, single, wide, kernels, workers, {} if recipes is None else recipes
+    )
+    builder.build()
+    constants = builder.stream.joined(), builder.params.joined(), builder.indices.joined()
+    return Program(builder.tables(), *constants, builder.arena_floats, builder.comings)

@@ -1,0 +1,88 @@
+"""Weights as the kernels read them."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .operations import TILES
+from .plan import Place
+from .steps import Conv, Pair
+
+NEAR_BYTES = 24 * 1024  # of input that a tile reads over and over; stays in the first-level cache
+PAIRED_DENSITY = 0.08
+WORTHWHILE = 10  # weights per visit that pay for fetching and storing a tile's sums
+
+
+def tile_for(block: Pair, lanes: int) -> int:
+    """The tile that covers a block at the least cost: sums to update plus what each weight costs besides."""
+    usable = TILES[1:] if lanes == 8 else TILES  # AVX2 has sixteen registers, the others twice that
+    fitting = [tile for tile in usable if tile[0] <= block[0] and tile[1] <= block[1]]
+
+    def cost(tile: Pair) -> float:
+        return -(-block[0] // tile[0]) * -(-block[1] // tile[1]) * (tile[0] * tile[1] + 2.5)
+
+    return TILES.index(min(fitting, key=cost))
+
+
+def pairs_pay(step: Conv, tile: Pair) -> bool:
+    """Whether enough neighbours survive, and a tile is large enough, for pairs to be worth two more loops a visit."""
+    plain = step.stride == (1, 1) and step.dilation == (1, 1)
+    return plain and tile[0] > 1 and step.weight.density > PAIRED_DENSITY
+
+
+def channel_blocks(step: Conv, tile: Pair, lanes: int) -> int:
+    """Into how many blocks to divide the input channels."""
+    depth, kh, kw = step.weight.shape[1:]
+    sides = [
+        (t - 1) * s + (k - 1) * d + 1 for t, s, k, d in zip(tile, step.stride, (kh, kw), step.dilation, strict=True)
+    ]
+    near = NEAR_BYTES // (sides[0] * sides[1] * lanes * 4)
+    worthwhile = int(np.ceil(WORTHWHILE / max(step.weight.density * kh * kw, 1e-9)))
+    return int(-(-depth // min(max(near, worthwhile, 1), depth)))
+
+
+def sparse_stream(step: Conv, source: Place, blocks: int, paired: bool) -> NDArray[np.int32]:
+    """What the kernel reads: one visit per block of input channels and output channel.
+
+    A visit is three counts, then so many single weights, pairs of horizontal and pairs of vertical neighbours; each
+    entry is its one or two weights, then its input's byte offset.
+    """
+    outputs, depth = step.weight.shape[:2]
+    weights = step.weight.dense()
+    found = [np.argwhere(mask) for mask in find_pairs(weights != 0, paired)]
+    entries, kinds = np.concatenate(found), np.repeat(np.arange(3), [len(part) for part in found])
+    visit = entries[:, 1] // -(-depth // blocks) * outputs + entries[:, 0]
+    order = np.argsort(3 * visit + kinds, kind="stable")
+    (o, c, ky, kx), kinds, visit = entries[order].T, kinds[order], visit[order]
+    channel = o // (outputs // step.groups) * depth + c
+    rows = (ky * step.dilation[0] - step.padding[0]) * source.row
+    columns = (kx * step.dilation[1] - step.padding[1]) * source.lanes
+    words = np.where(kinds == 0, 2, 3)
+    at = 3 * (visit + 1) + np.cumsum(words) - words
+    counts = np.bincount(3 * visit + kinds, minlength=3 * blocks * outputs).reshape(-1, 3)
+    sizes = counts @ [2, 3, 3] + 3
+    made = np.empty(int(sizes.sum()), np.int32)
+    made[(np.cumsum(sizes) - sizes)[:, None] + np.arange(3)] = counts
+    bits = weights.view(np.int32)
+    made[at] = bits[o, c, ky, kx]
+    two = kinds > 0
+    made[at[two] + 1] = bits[o[two], c[two], (ky + (kinds == 2))[two], (kx + (kinds == 1))[two]]
+    made[at + words - 1] = 4 * (channel * source.channel + rows + columns)
+    return made
+
+
+def find_pairs(alive: NDArray[np.bool_], paired: bool) -> tuple[NDArray[np.bool_], ...]:
+    """Weights that stay single, and the first ones of pairs with the right and with the lower neighbour; greedy."""
+    single, right, below = alive.copy(), np.zeros_like(alive), np.zeros_like(alive)
+    if paired:
+        height, width = alive.shape[2:]
+        for y, x in product(range(height), range(width)):
+            for found, v, u in ((right, y, x + 1), (below, y + 1, x)):
+                if v < height and u < width:
+                    found[:, :, y, x] = single[:, :, y, x] & single[:, :, v, u]
+                    single[:, :, v, u] &= ~found[:, :, y, x]
+                    single[:, :, y, x] &= ~found[:, :, y, x]
+    return single, right, below

@@ -1,0 +1,210 @@
+"""Small vector operations beside the convolutions: shifting lanes, pooling a window, transposing a block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from .simd import F32, I32, I64, Emitter, Values, grid, sides
+
+PATIENCE = 2000  # looks at a gate before the core is given away between them
+DROWSY = 6000  # looks before a helper sleeps
+IDLE, JOB, ASLEEP, QUIT = range(4)  # states of a mailbox
+
+
+@intrinsic
+def read_int(_, address):  # type: ignore[no-untyped-def]
+    """The 32-bit integer at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.sext(Emitter(builder, 1).load(args[0], I32), I64)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def copy_float(_, target, source):  # type: ignore[no-untyped-def]
+    """One float from address to address."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        value = Emitter(builder, 1).load(args[1], F32)
+        builder.store(value, builder.inttoptr(args[0], F32.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def shift_lanes(_, width, target, source, mask, fill):  # type: ignore[no-untyped-def]
+    """The vector at any address `source` to `target`; lanes where the mask holds 0 take the fill."""
+    (lanes,) = sides(width)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, target, source, mask, fill = args
+        e = Emitter(builder, lanes)
+        flags = e.load_anywhere(mask, ir.VectorType(I32, lanes))
+        inside = builder.icmp_signed("!=", flags, ir.Constant(ir.VectorType(I32, lanes), None))
+        e.store(builder.select(inside, e.load_anywhere(source), e.splat(fill)), target)
+        return context.get_dummy_value()
+
+    return types.void(width, types.int64, types.int64, types.int64, types.float32), generate
+
+
+@intrinsic
+def pool_cell(  # type: ignore[no-untyped-def]
+    _, width, target, source, row, rows, columns, mean, factor, shift, low, high
+):
+    """Largest value (or sum, if `mean`) of a window of vectors, times factor plus shift, clamped."""
+    (lanes,) = sides(width)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, target, source, row, rows, columns, mean, factor, shift, low, high = args
+        e = Emitter(builder, lanes)
+
+        def larger(a: Any, b: Any) -> Any:
+            return builder.select(builder.fcmp_unordered(">", b, a), b, a)
+
+        def reduced(combine: Any, start: float) -> Values:
+            def along_row(state: Values) -> Values:
+                return [combine(state[0], e.load(state[1])), e.at(state[1], e.bytes)]
+
+            def down(state: Values) -> Values:
+                return [e.loop(columns, [state[0], state[1]], along_row)[0], builder.add(state[1], row)]
+
+            return e.loop(rows, [e.constant(start), source], down)[:1]
+
+        (value,) = e.either(mean, lambda: reduced(builder.fadd, 0.0), lambda: reduced(larger, float("-inf")))
+        value = e.fma(value, e.splat(factor), e.splat(shift))
+        e.store(e.clamp(value, e.splat(low), e.splat(high)), target)
+        return context.get_dummy_value()
+
+    i64, f32 = types.int64, types.float32
+    return types.void(width, i64, i64, i64, i64, i64, i64, f32, f32, f32, f32), generate
+
+
+@intrinsic
+def pool_square(_, width, target, source, row, factor, shift, low, high):  # type: ignore[no-untyped-def]
+    """Largest value of 2 × 2 vectors, the window of most networks, times factor plus shift, clamped."""
+    (lanes,) = sides(width)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, target, source, row, factor, shift, low, high = args
+        e = Emitter(builder, lanes)
+        a, b, c, d = (e.load(cell) for cell in grid(e, source, row, ir.Constant(I64, e.bytes), 2, 2))
+
+        def larger(a: Any, b: Any) -> Any:
+            return builder.select(builder.fcmp_unordered(">", b, a), b, a)
+
+        value = e.fma(larger(larger(a, b), larger(c, d)), e.splat(factor), e.splat(shift))
+        e.store(e.clamp(value, e.splat(low), e.splat(high)), target)
+        return context.get_dummy_value()
+
+    i64, f32 = types.int64, types.float32
+    return types.void(width, i64, i64, i64, f32, f32, f32, f32), generate
+
+
+@intrinsic
+def transpose(_, width, target, target_step, source, source_step):  # type: ignore[no-untyped-def]
+    """A square of floats, as wide as a vector, with rows and columns exchanged."""
+    (lanes,) = sides(width)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, target, target_step, source, source_step = args
+        e = Emitter(builder, lanes)
+        rows: Values = []
+        for _ in range(lanes):
+            rows.append(e.load_anywhere(source))
+            source = builder.add(source, source_step)
+        distance = 1
+        while distance < lanes:
+            for i in (i for i in range(lanes) if not i & distance):
+                a, b = rows[i], rows[i + distance]
+                take = [[], []]  # type: ignore[var-annotated]
+                for lane in range(lanes):
+                    upper = bool(lane & distance)
+                    take[0].append(lane - distance + lanes if upper else lane)
+                    take[1].append(lane + lanes if upper else lane + distance)
+                rows[i], rows[i + distance] = (
+                    builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, lanes), t)) for t in take
+                )
+            distance *= 2
+        for value in rows:
+            e.store(value, target)
+            target = builder.add(target, target_step)
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(width, i64, i64, i64, i64), generate
+
+
+def _spin(builder: Any, done: Any, limit: int | None, tired: Any) -> None:
+    """Look until `done` says so, giving the core away between looks after a while; `tired` after `limit` looks."""
+    look, wait, rest, go = (builder.append_basic_block(name) for name in ("look", "wait", "rest", "go"))
+    before = builder.block
+    builder.branch(look)
+    builder.position_at_end(look)
+    looks = builder.phi(I64)
+    looks.add_incoming(ir.Constant(I64, 0), before)
+    builder.cbranch(done(), go, wait)
+    builder.position_at_end(wait)
+    more = builder.add(looks, ir.Constant(I64, 1))
+    looks.add_incoming(more, wait)
+    builder.cbranch(builder.icmp_signed(">", more, ir.Constant(I64, PATIENCE)), rest, look)
+    builder.position_at_end(rest)
+    known = builder.module.globals.get("sched_yield")
+    builder.call(known or ir.Function(builder.module, ir.FunctionType(I32, []), "sched_yield"), [])
+    if limit is not None:
+        with builder.if_then(builder.icmp_signed(">", more, ir.Constant(I64, limit))):
+            tired()
+    looks.add_incoming(more, builder.block)
+    builder.branch(look)
+    builder.position_at_end(go)
+
+
+@intrinsic
+def meet(_, gate, count):  # type: ignore[no-untyped-def]
+    """Come to a gate (a counter) and wait until `count` comings were counted."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.inttoptr(args[0], I64.as_pointer())
+        builder.atomic_rmw("add", place, ir.Constant(I64, 1), "acq_rel")
+        _spin(builder, lambda: builder.icmp_signed(">=", builder.load_atomic(place, "acquire", 8), args[1]), None, None)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def await_mail(_, state):  # type: ignore[no-untyped-def]
+    """Wait at a mailbox until it holds a job (take it), says to quit, or patience ends (fall asleep); what it held."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.inttoptr(args[0], I64.as_pointer())
+        idle, job, asleep = (ir.Constant(I64, value) for value in (IDLE, JOB, ASLEEP))
+
+        def full() -> Any:
+            return builder.icmp_signed("!=", builder.load_atomic(place, "acquire", 8), idle)
+
+        def tired() -> None:
+            builder.cmpxchg(place, idle, asleep, "acq_rel", "acquire")
+
+        _spin(builder, full, DROWSY, tired)
+        found = builder.load_atomic(place, "acquire", 8)
+        with builder.if_then(builder.icmp_signed("==", found, job)):
+            builder.cmpxchg(place, job, idle, "acq_rel", "acquire")
+        return found
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def exchange(_, state, value):  # type: ignore[no-untyped-def]
+    """Put a value into a mailbox's state; what it held."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.atomic_rmw("xchg", builder.inttoptr(args[0], I64.as_pointer()), args[1], "acq_rel")
+
+    return types.int64(types.int64, types.int64), generate

@@ -1,0 +1,144 @@
+"""Other engines under one face, for comparison: each makes a function from batch to logits, where it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from .graph import Node
+from .model import Floats, SparseModel
+
+Run = Callable[[Floats], Any]
+OLD_OPSET, OLD_IR = 13, 8  # the newest that DeepSparse reads
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is compared: a model and its graph, the same as an ONNX file, a batch size, and the threads to use."""
+
+    model: SparseModel
+    graph: Sequence[Node]
+    onnx: Path
+    batch: int
+    threads: int
+
+
+def installed() -> dict[str, Callable[[Subject], Run]]:
+    """The engines that this environment has."""
+    return {name: make for name, (package, make) in _RIVALS.items() if find_spec(package)}
+
+
+def write_fixed_onnx(path: Path, model: SparseModel, graph: Sequence[Node], shape: Sequence[int], batch: int) -> None:
+    """An ONNX file for one batch size: engines prepare best for shapes that they know."""
+    import onnx
+
+    from .export.onnx import write_onnx
+
+    write_onnx(path, model, {"shape": list(shape), "classes": 1}, graph)
+    made = onnx.load(path)
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = batch
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    if not any(node.op == "gelu" for node in graph):
+        made.opset_import[0].version, made.ir_version = OLD_OPSET, OLD_IR
+    path.write_bytes(made.SerializeToString())
+
+
+def _onnxruntime(subject: Subject) -> Run:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = subject.threads, 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(subject.onnx), options, providers=["CPUExecutionProvider"])
+    return lambda batch: session.run(None, {"input": batch})[0]
+
+
+def _openvino(subject: Subject) -> Run:
+    import openvino
+
+    settings = {
+        "INFERENCE_NUM_THREADS": subject.threads,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    compiled = openvino.Core().compile_model(str(subject.onnx), "CPU", settings)
+    request = compiled.create_infer_request()
+
+    def run(batch: Floats) -> Any:
+        request.infer({0: openvino.Tensor(batch, shared_memory=True)})
+        return request.get_output_tensor(0).data.copy()
+
+    return run
+
+
+def _deepsparse(subject: Subject) -> Run:
+    import deepsparse
+
+    engine = deepsparse.compile_model(str(subject.onnx), batch_size=subject.batch, num_cores=subject.threads)
+    return lambda batch: engine.run([batch], val_inp=False)[0]
+
+
+def _torch(subject: Subject) -> Run:
+    import torch
+
+    torch.set_num_threads(subject.threads)
+    tensors = {name: torch.from_numpy(array.copy()) for name, array in subject.model.tensors().items()}
+    nodes = tuple(subject.graph)
+
+    def run(batch: Floats) -> Any:
+        values = {"input": torch.from_numpy(batch)}
+        with torch.inference_mode():
+            for node in nodes:
+                inputs = [values[name] for name in node.inputs]
+                values[node.output] = _torch_node(node, inputs, tensors)
+        return values[nodes[-1].output].numpy()
+
+    return run
+
+
+def _torch_node(node: Node, inputs: list[Any], tensors: dict[str, Any]) -> Any:
+    import torch
+    from torch.nn import functional
+
+    held = {role: tensors[name] for role, name in node.tensors.items()}
+    a = node.attributes
+    match node.op:
+        case "linear":
+            return functional.linear(inputs[0], held["weight"], held.get("bias"))
+        case "conv2d":
+            stride, padding, dilation = (tuple(a[key]) for key in ("stride", "padding", "dilation"))
+            return functional.conv2d(
+                inputs[0], held["weight"], held.get("bias"), stride, padding, dilation, a["groups"]
+            )
+        case "batch_norm":
+            known = held["running_mean"], held["running_var"], held.get("weight"), held.get("bias")
+            return functional.batch_norm(inputs[0], *known, eps=a["eps"])
+        case "max_pool2d":
+            return functional.max_pool2d(inputs[0], a["kernel"], a["stride"], a["padding"], ceil_mode=a["ceil"])
+        case "avg_pool2d":
+            return functional.avg_pool2d(
+                inputs[0], a["kernel"], a["stride"], a["padding"], a["ceil"], a["count_padding"]
+            )
+        case "adaptive_avg_pool2d":
+            return functional.adaptive_avg_pool2d(inputs[0], a["size"])
+        case "flatten":
+            return torch.flatten(inputs[0], a["start"])
+        case "add":
+            return inputs[0] + inputs[1]
+        case "softmax":
+            return torch.softmax(inputs[0], a["axis"])
+        case "leaky_relu":
+            return functional.leaky_relu(inputs[0], a["slope"])
+        case _:
+            return getattr(functional, node.op)(inputs[0])
+
+
+_RIVALS: dict[str, tuple[str, Callable[[Subject], Run]]] = {
+    "onnxruntime": ("onnxruntime", _onnxruntime),
+    "openvino": ("openvino", _openvino),
+    "pytorch": ("torch", _torch),
+    "deepsparse": ("deepsparse", _deepsparse),
+}

@@ -1,0 +1,276 @@
+"""The engine against PyTorch, at every width."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fedsparsify.errors import ModelError, WireError
+from fedsparsify.graph import Node
+from fedsparsify.inference import Engine
+from fedsparsify.inference.program import build_program
+from fedsparsify.inference.shapes import shapes_of
+from fedsparsify.inference.steps import read_steps
+from fedsparsify.model import Layout, SparseModel, TensorSpec
+from fedsparsify.networks import build, model_of
+from fedsparsify.tracing import graph_facts, trace
+from fedsparsify.wire.artefact import save
+
+LANES = (16, 8, 4)
+every_width = pytest.mark.parametrize("lanes", LANES)
+
+
+def enliven(module: nn.Module, sparsity: float, seed: int = 0) -> nn.Module:
+    """Random biases and statistics, then the smallest weights of all layers together set to zero."""
+    key = torch.Generator().manual_seed(seed)
+    for child in module.modules():
+        if isinstance(child, (nn.BatchNorm1d, nn.BatchNorm2d)):
+            nn.init.uniform_(child.weight, 0.7, 1.3, generator=key)
+            nn.init.uniform_(child.running_mean, -0.2, 0.2, generator=key)
+            nn.init.uniform_(child.running_var, 0.7, 1.4, generator=key)
+        if getattr(child, "bias", None) is not None:
+            nn.init.normal_(child.bias, 0, 0.1, generator=key)
+    weights = [parameter.data for parameter in module.parameters() if parameter.ndim > 1]
+    sizes = torch.cat([weight.abs().ravel() for weight in weights])
+    limit = sizes.sort().values[min(int(sparsity * sizes.numel()), sizes.numel() - 1)]
+    for weight in weights:
+        weight[weight.abs() < limit] = 0
+    return module.eval()
+
+
+def engine_of(module: nn.Module, lanes: int | None = None, threads: int = 1, kernels: str = "auto") -> Engine:
+    return Engine(model_of(module), threads, trace(module), lanes, kernels)
+
+
+def agree(module: nn.Module, engine: Engine, *shape: int) -> None:
+    batch = torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)))
+    with torch.no_grad():
+        expected = module(batch).numpy()
+    received = engine.run(batch.numpy())
+    assert received.shape == expected.shape
+    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-4 * max(np.abs(expected).max(), 1e-6))
+
+
+def linear(weight: list[list[float]], bias: list[float]) -> tuple[SparseModel, tuple[Node, ...]]:
+    tensors = np.array(weight, np.float32), np.array(bias, np.float32)
+    layout = Layout((TensorSpec("w", tensors[0].shape), TensorSpec("b", tensors[1].shape)))
+    model = SparseModel.dense(layout, np.concatenate([t.ravel() for t in tensors]))
+    return model, (Node("linear", "out", ("input",), {"weight": "w", "bias": "b"}),)
+
+
+@every_width
+def test_a_linear_layer_by_hand(lanes: int) -> None:
+    model, graph = linear([[1, 0, 2], [0, 0, 0]], [0.5, -1])
+    logits = Engine(model, 1, graph, lanes).run([[1, 2, 3], [-1, 0, 1]])
+    assert logits.tolist() == [[7.5, -1], [1.5, -1]]
+
+
+@every_width
+def test_a_convolution_by_hand(lanes: int) -> None:
+    layout = Layout((TensorSpec("w", (1, 1, 3, 3)),))
+    model = SparseModel.dense(layout, np.array([0, 0, 0, 0, 1, 0, 0, 0, 10], np.float32))
+    attributes = {"stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "groups": 1}
+    engine = Engine(model, 1, (Node("conv2d", "out", ("input",), {"weight": "w"}, attributes),), lanes)
+    assert engine.run([[[[1, 2], [3, 4]]]]).tolist() == [[[[41, 2], [3, 4]]]]
+
+
+@every_width
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "sparsity"),
+    [("fc", (1, 28, 28), 10, 0.9), ("cnn", (3, 32, 32), 10, 0.95), ("vgg16", (3, 32, 32), 100, 0.99)],
+)
+def test_the_papers_networks(lanes: int, name: str, shape: tuple[int, ...], classes: int, sparsity: float) -> None:
+    module = enliven(build(name, shape, classes, seed=1), sparsity)
+    engine = engine_of(module, lanes)
+    for images in (1, 3, lanes + 1):
+        agree(module, engine, images, *shape)
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 0.5, 0.999])
+def test_from_dense_to_almost_nothing(sparsity: float) -> None:
+    module = enliven(build("cnn", (3, 32, 32), 10, seed=2), sparsity)
+    engine = engine_of(module)
+    for images in (1, 16):
+        agree(module, engine, images, 3, 32, 32)
+
+
+class Residual(nn.Module):
+    """A stem, then blocks that add what they were given, as ResNets do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 12, 3, 1, 1, bias=False), nn.BatchNorm2d(12), nn.ReLU())
+        self.pool = nn.MaxPool2d(3, 2, 1)
+        self.first = self.block(12, 12, 1)
+        self.second = self.block(12, 20, 2)
+        self.shortcut = nn.Sequential(nn.Conv2d(12, 20, 1, 2, bias=False), nn.BatchNorm2d(20))
+        self.mean = nn.AdaptiveAvgPool2d(1)
+        self.out = nn.Linear(20, 7)
+
+    def block(self, inputs: int, outputs: int, stride: int) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.pool(self.stem(x))
+        x = torch.relu(x + self.first(x))
+        x = torch.relu(self.second(x) + self.shortcut(x))
+        return self.out(torch.flatten(self.mean(x), 1)).softmax(1)
+
+
+@every_width
+@pytest.mark.parametrize("side", [32, 30, 21])
+def test_a_residual_network(lanes: int, side: int) -> None:
+    torch.manual_seed(3)
+    module = enliven(Residual(), 0.8)
+    engine = engine_of(module, lanes)
+    for images in (1, 2, lanes):
+        agree(module, engine, images, 3, side, side)
+
+
+CURVES = [nn.ReLU(), nn.ReLU6(), nn.LeakyReLU(0.1), nn.Sigmoid(), nn.Tanh(), nn.SiLU(), nn.Hardswish(), nn.GELU()]
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[nn.Module, tuple[int, int, int]]:
+    """A random chain of layers and the shape of the images it takes."""
+    channels, height, width = shape = draw(st.tuples(st.integers(1, 6), st.integers(5, 34), st.integers(5, 34)))
+    torch.manual_seed(draw(st.integers(0, 1000)))
+    layers: list[nn.Module] = []
+    for _ in range(draw(st.integers(1, 5))):
+        kind = draw(st.sampled_from(["conv", "conv", "depthwise", "norm", "curve", "max", "mean", "adaptive"]))
+        room = min(height, width)
+        kernel = draw(st.sampled_from([k for k in (1, 2, 3, 5) if k <= room]))
+        stride, padding = draw(st.integers(1, 3)), draw(st.integers(0, kernel // 2))
+        before: Any = torch.zeros(1, channels, height, width)
+        match kind:
+            case "conv":
+                outputs, groups = draw(st.integers(1, 20)), 1
+                if channels % 2 == 0 and draw(st.booleans()):
+                    outputs, groups = 2 * outputs, 2
+                gap = 2 if (kernel - 1) * 2 + 1 <= room and draw(st.booleans()) else 1
+                layer: nn.Module = nn.Conv2d(
+                    channels, outputs, kernel, stride, padding, gap, groups, draw(st.booleans())
+                )
+            case "depthwise":
+                layer = nn.Conv2d(channels, 2 * channels, kernel, stride, padding, groups=channels)
+            case "norm":
+                layer = nn.BatchNorm2d(channels)
+            case "curve":
+                layer = draw(st.sampled_from(CURVES))
+            case "max":
+                layer = nn.MaxPool2d(kernel, stride, padding, ceil_mode=draw(st.booleans()))
+            case "mean":
+                layer = nn.AvgPool2d(kernel, stride, padding, draw(st.booleans()), draw(st.booleans()))
+            case _:
+                layer = nn.AdaptiveAvgPool2d((draw(st.integers(1, height)), draw(st.integers(1, width))))
+        layers.append(layer)
+        _, channels, height, width = layer.eval()(before).shape
+    if draw(st.booleans()) or not any(list(layer.parameters()) for layer in layers):
+        layers += [nn.Flatten(), nn.Linear(channels * height * width, 5)]
+    return nn.Sequential(*layers), shape
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(networks(), st.sampled_from([0.0, 0.5, 0.9, 0.999]), st.sampled_from(LANES), st.integers(1, 20))
+def test_random_networks(
+    drawn: tuple[nn.Module, tuple[int, int, int]], sparsity: float, lanes: int, images: int
+) -> None:
+    module, shape = drawn
+    if any(parameter.ndim > 1 for parameter in module.parameters()):
+        enliven(module, sparsity)
+    agree(module, engine_of(module, lanes), images, *shape)
+
+
+def test_a_layer_without_survivors_gives_its_bias() -> None:
+    model, graph = linear([[0, 0], [0, 0]], [3, -4])
+    assert Engine(model, 1, graph).run([[5, 6]]).tolist() == [[3, -4]]
+
+
+def test_an_empty_batch_gives_no_logits() -> None:
+    model, graph = linear([[1, 1], [1, 1], [1, 1]], [0, 0, 0])
+    assert Engine(model, 1, graph).run(np.zeros((0, 2))).shape == (0, 3)
+
+
+def test_threads_share_an_engine_and_bits_do_not_change() -> None:
+    module = enliven(build("cnn", (3, 32, 32), 10, seed=4), 0.95)
+    engine = engine_of(module, threads=2)
+    batches = [np.random.default_rng(k).normal(size=(k % 3 * 20 + 1, 3, 32, 32)).astype(np.float32) for k in range(9)]
+    alone = [engine.run(batch) for batch in batches]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(engine.run, batches))
+    assert all(np.array_equal(a, b) for a, b in zip(alone, together, strict=True))
+
+
+@pytest.mark.parametrize("kernels", ["sparse", "dense"])
+def test_the_number_of_threads_does_not_change_the_bits(kernels: str) -> None:
+    module = enliven(build("cnn", (3, 32, 32), 10, seed=4), 0.6)
+    for images in (1, 16, 35, 40):
+        batch = np.random.default_rng(images).normal(size=(images, 3, 32, 32)).astype(np.float32)
+        one, two, three = (engine_of(module, threads=n, kernels=kernels).run(batch) for n in (1, 2, 3))
+        assert np.array_equal(one, two)
+        assert np.array_equal(one, three)
+
+
+def test_workers_share_one_image_of_a_residual_network() -> None:
+    torch.manual_seed(3)
+    module = enliven(Residual(), 0.8)
+    steps = read_steps(trace(module), model_of(module).tensors())
+    batch = np.random.default_rng(0).normal(size=(1, 3, 33, 33)).astype(np.float32)
+    engine = engine_of(module, threads=3)
+    engine._shared[3, 33, 33] = 3  # as if it were large
+    assert len(build_program(steps, shapes_of(steps, (3, 33, 33)), 16, single=True, workers=3).tables) == 3
+    np.testing.assert_allclose(engine.run(batch), engine_of(module).run(batch), rtol=1e-5, atol=1e-7)
+
+
+def test_a_file_runs(tmp_path: Any) -> None:
+    module = enliven(build("fc", (1, 8, 8), 10, seed=5), 0.9)
+    save(tmp_path / "model.fsz", model_of(module), graph_facts(module))
+    agree(module, Engine(tmp_path / "model.fsz"), 5, 1, 8, 8)
+
+
+def test_a_file_without_a_graph_says_why(tmp_path: Any) -> None:
+    model, _ = linear([[1]], [1])
+    save(tmp_path / "model.fsz", model, {"graph_missing": "the network calls fft"})
+    with pytest.raises(WireError, match="does not say what its network computes: the network calls fft"):
+        Engine(tmp_path / "model.fsz")
+
+
+def test_wrong_inputs_are_named() -> None:
+    model, graph = linear([[1, 2]], [1])
+    engine = Engine(model, 1, graph)
+    with pytest.raises(ModelError, match=r"layer 'out' takes 2 channels. Received: 3"):
+        engine.run([[1, 2, 3]])
+    with pytest.raises(ModelError, match="dimension for the images"):
+        engine.run([1, 2])
+    with pytest.raises(ModelError, match="give the graph too"):
+        Engine(model)
+
+
+@every_width
+@pytest.mark.parametrize("kernels", ["sparse", "dense"])
+def test_sparse_and_dense_kernels_agree(lanes: int, kernels: str) -> None:
+    torch.manual_seed(6)
+    layers = [nn.Conv2d(3, 18, 3, padding=1), nn.ReLU(), nn.Conv2d(18, 5, 3), nn.MaxPool2d(2), nn.Flatten()]
+    module = enliven(nn.Sequential(*layers, nn.Linear(5 * 13 * 13, 19), nn.ReLU6(), nn.Linear(19, 3)), 0.5)
+    engine = engine_of(module, lanes, kernels=kernels)
+    for images in (1, lanes, 3 * lanes):
+        agree(module, engine, images, 3, 28, 28)
+
+
+def test_kernels_have_names() -> None:
+    model, graph = linear([[1]], [1])
+    with pytest.raises(ModelError, match=r"kernels are one of auto, sparse, dense\. Received: 'fast'"):
+        Engine(model, graph=graph, kernels="fast")

@@ -1,0 +1,75 @@
+"""Weights as the kernels read them, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsparsify.inference.plan import Place, levels_of
+from fedsparsify.inference.steps import Conv, Pool
+from fedsparsify.inference.streams import find_pairs, sparse_stream, tile_for
+from fedsparsify.inference.weights import Weights
+
+
+def conv(weight: list[object]) -> Conv:
+    dense = np.array(weight, np.float32)
+    return Conv("c", ("input",), Weights.of(dense), np.zeros(len(dense), np.float32))
+
+
+def test_a_stream_by_hand() -> None:
+    """Two output channels, one of which has kept nothing; each visit is three counts, then its entries."""
+    step = conv([[[[0, 2]], [[3, 0]]], [[[0, 0]], [[0, 0]]]])
+    source = Place((2, 1, 2), (1, 1), (1, 2), lanes=4)
+    made = sparse_stream(step, source, blocks=1, paired=False)
+    assert made[:3].tolist() == [2, 0, 0]
+    assert made[[3, 5]].view(np.float32).tolist() == [2, 3]
+    assert made[[4, 6]].tolist() == [16, 32]  # second column: one vector of 4 floats; second channel: two
+    assert made[7:].tolist() == [0, 0, 0]
+
+
+def test_neighbours_pair_up() -> None:
+    alive = np.array([[[[1, 1, 1], [0, 0, 1], [1, 0, 0]]]], np.bool_)
+    single, right, below = (found[0, 0].astype(int).tolist() for found in find_pairs(alive, paired=True))
+    assert right == [[1, 0, 0], [0, 0, 0], [0, 0, 0]]
+    assert below == [[0, 0, 1], [0, 0, 0], [0, 0, 0]]
+    assert single == [[0, 0, 0], [0, 0, 0], [1, 0, 0]]
+
+
+@given(st.integers(0, 2**18 - 1))
+def test_pairing_loses_and_repeats_nothing(bits: int) -> None:
+    alive = np.array([bits >> k & 1 for k in range(18)], np.bool_).reshape(1, 2, 3, 3)
+    single, right, below = find_pairs(alive, paired=True)
+    again = single.astype(int) + right + below
+    again[..., 1:] += right[..., :-1]
+    again[:, :, 1:] += below[:, :, :-1]
+    assert np.array_equal(again, alive)
+
+
+def test_tiles_fit_their_blocks() -> None:
+    assert [tile_for(block, 16) for block in ((8, 8), (2, 2), (1, 1), (1, 4))] == [0, 2, 5, 3]
+    assert tile_for((8, 8), lanes=8) == 1  # sixteen registers hold no 4 x 4
+
+
+def test_weights_survive_the_way_into_the_engine_and_back() -> None:
+    dense = np.array([0, 1, 0, -2, 0, 0, 3, 4], np.float32).reshape(4, 2, 1, 1)
+    weights = Weights.of(dense)
+    assert np.array_equal(weights.dense(), dense)
+    assert weights.density == 0.5
+    assert weights.per_output().tolist() == [1, 1, 0, 2]
+    assert np.array_equal(weights.part(1, 3).dense(), dense[1:3])
+    assert weights.scaled(np.array([2.0, 3, 4, 5])).values.tolist() == [2, -6, 15, 20]
+
+
+def test_grids_become_coarser_as_images_shrink() -> None:
+    """32 px and 16 px in blocks of one image, 8 px of four images, 4 px of sixteen."""
+    steps, shapes, side = [], {"input": (3, 32, 32)}, 32
+    for name in "abcd":
+        before = steps[-1].name if steps else "input"
+        kernel = Weights((3, 3, 3, 3), np.zeros(0, np.int64), np.zeros(0, np.float32))
+        steps.append(Conv(name, (before,), kernel, np.zeros(3, np.float32), padding=(1, 1)))
+        steps.append(Pool(f"{name}p", (name,), mean=False, kernel=(2, 2), stride=(2, 2)))
+        shapes |= {name: (3, side, side), f"{name}p": (3, side // 2, side // 2)}
+        side //= 2
+    levels = levels_of(steps, shapes, lanes=16, least=4)
+    assert [(level.grid, len(level.steps)) for level in levels] == [((4, 4), 4), ((2, 2), 2), ((1, 1), 2)]
