@@ -8,10 +8,10 @@ run: .venv/ready
 	$(BIN)/fedsparsify run
 
 test: .venv/ready
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 slow: .venv/ready
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow -n 2
 
 check: .venv/ready
 	$(BIN)/ruff check .
