@@ -144,6 +144,8 @@ def main() -> None:
             pipe.recv()
             if round > 1:  # the first is for compilers and caches
                 times[name].append(time.perf_counter() - began)
+    for pipe in pipes.values():
+        pipe.send(None)
     for name, taken in times.items():
         middle = statistics.median(taken)
         ratio = middle / statistics.median(times["ours"])

@@ -108,9 +108,11 @@ class Cohort:
             stack = Stack(self._layout, models, self._device, orders(self._module, shape))
             layers = plan(self._module, shape) or []
             return stack, GpuStack(layers, stack, self._batches, self._training.precision)
+        if self._kind() == "dense":
+            stack = Stack(self._layout, models, self._device, DenseStack.orders(self._module))
+            return stack, DenseStack(self._module, stack, self._batches)
         stack = Stack(self._layout, models, self._device)
-        kind = DenseStack if self._kind() == "dense" else AnyStack
-        return stack, kind(self._module, stack, self._batches)
+        return stack, AnyStack(self._module, stack, self._batches)
 
 
 def free_cores() -> int:

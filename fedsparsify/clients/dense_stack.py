@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from ..keyed import KeyedDropout, uniform
 from .batches import Batches, Turn
-from .stack import Stack
+from .stack import Order, Stack
 
 
 class DenseStack:
@@ -34,6 +33,12 @@ class DenseStack:
             and isinstance(children[-1], nn.Linear)
         )
 
+    @staticmethod
+    def orders(module: nn.Module) -> dict[str, Order]:
+        """Weights lie as (inputs, outputs): the products are a seventh faster that way round."""
+        layers = ((name, layer) for name, layer in module.named_children() if isinstance(layer, nn.Linear))
+        return {f"{name}.weight": (tuple(layer.weight.shape), (1, 0)) for name, layer in layers}
+
     def step(self, turn: Turn) -> None:
         """Forwards, backwards, and on along the gradient where there is no buffer for it."""
         x, y = self._batches(turn.rows, turn.keys)
@@ -48,9 +53,8 @@ class DenseStack:
         for name, layer in self._layers:
             if isinstance(layer, nn.Linear):
                 tape.append(h)
-                transposed = weights[f"{name}.weight"].transpose(1, 2)
-                bias = weights.get(f"{name}.bias")
-                h = torch.bmm(h, transposed) if bias is None else torch.baddbmm(bias.unsqueeze(1), h, transposed)
+                weight, bias = weights[f"{name}.weight"], weights.get(f"{name}.bias")
+                h = torch.bmm(h, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), h, weight)
             elif isinstance(layer, nn.ReLU):
                 h = h.relu_()
                 tape.append(h)
@@ -59,15 +63,15 @@ class DenseStack:
                 scale = kept * (1 / (1 - layer.p))
                 h = h * scale
                 tape.append(scale)
-        turn.losses[turn.span] += cross_entropy(h.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).sum(1)
-        d = torch.softmax(h, 2)
-        d.scatter_add_(2, y.unsqueeze(2), torch.full_like(y, -1, dtype=d.dtype).unsqueeze(2))
-        d /= x.shape[1]
+        logs = torch.log_softmax(h, 2)
+        hit = y.unsqueeze(2)
+        turn.losses[turn.span] -= logs.gather(2, hit).sum((1, 2))
+        d = logs.exp_().scatter_add_(2, hit, torch.full_like(hit, -1, dtype=h.dtype)).div_(x.shape[1])
         for position, (name, layer) in reversed(list(enumerate(self._layers))):
             if isinstance(layer, nn.Linear):
                 before = tape.pop()
-                passed = torch.bmm(d, weights[f"{name}.weight"]) if position > 1 else None
-                targets[f"{name}.weight"].baddbmm_(d.transpose(1, 2), before, beta=beta, alpha=alpha)
+                passed = torch.bmm(d, weights[f"{name}.weight"].transpose(1, 2)) if position > 1 else None
+                targets[f"{name}.weight"].baddbmm_(before.transpose(1, 2), d, beta=beta, alpha=alpha)
                 if f"{name}.bias" in targets:
                     bias = targets[f"{name}.bias"]
                     bias.mul_(beta).add_(d.sum(1), alpha=alpha)
