@@ -137,6 +137,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs/benchmark-models"))
     parser.add_argument("--out", type=Path, default=Path("runs/inference.jsonl"))
     options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
     subjects = [(Path(path), shape) for path, _, shape in (text.rpartition(":") for text in options.model)]
     if not subjects:
         for name, sparsity in product(options.networks, options.sparsities):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+PIECE = 32_768
 SAMPLE = 20_000  # scores drawn to bracket a rank; below some fifty times this, numpy's partition is as fast
 
 
@@ -65,6 +66,16 @@ def float64(array: Any) -> Any:
 def float32(array: Any) -> Any:
     """The array in single precision."""
     return array.astype(np.float32) if is_numpy(array) else array.float()
+
+
+def add_scaled(total: Any, array: Any, weight: float) -> None:
+    """total += weight · array in double precision; in pieces that stay in the cache."""
+    if not is_numpy(total):
+        total.add_(array, alpha=weight)
+        return
+    for start in range(0, len(total), PIECE):
+        piece = slice(start, start + PIECE)
+        total[piece] += np.multiply(array[piece], weight, dtype=np.float64)
 
 
 def all_finite(array: Any) -> bool:

@@ -37,7 +37,7 @@ class Tally:
             raise ModelError("models of different layouts cannot be averaged")
         self.count += 1
         self._weight += weight
-        self._sum += arrays.float64(model.weights) * weight
+        arrays.add_scaled(self._sum, model.weights, weight)
         self._votes += model.mask
 
     def mean(self, mask: Mask | None = None) -> SparseModel:

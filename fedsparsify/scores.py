@@ -75,15 +75,15 @@ def keep_count(scores: ArrayLike, count: int, among: Mask | None = None) -> Mask
     size = len(flat)
     if not_numbers := arrays.count(flat != flat):
         raise ModelError(f"scores must be numbers. Received: {not_numbers:,} NaN of {size:,}")
-    mask = arrays.filled(flat, size, True, "bool") if among is None else arrays.copy(among)
-    candidates = arrays.positions(mask)
-    doomed = len(candidates) - count
+    if among is None:
+        among, alive = arrays.filled(flat, size, True, "bool"), flat
+    else:
+        alive = flat[among]
+    doomed = len(alive) - count
     if doomed <= 0:
-        return cast(Mask, mask)
-    alive = flat[candidates]
+        return cast(Mask, arrays.copy(among))
     threshold = arrays.kth_smallest(alive, doomed)
-    below = alive < threshold
-    ties = arrays.positions(alive == threshold)
-    mask[candidates[below]] = False
-    mask[candidates[ties[len(ties) - (doomed - arrays.count(below)) :]]] = False
+    mask = (flat > threshold) & among
+    ties = arrays.positions((flat == threshold) & among)
+    mask[ties[: count - arrays.count(mask)]] = True
     return cast(Mask, mask)
