@@ -99,6 +99,8 @@ def weighted(models: Iterable[SparseModel], weights: Iterable[float]) -> SparseM
     """Weighted mean of models; the weights need not sum to one. Its mask is the union of theirs."""
     tally = Tally()
     for model, weight in zip(models, weights, strict=True):
+        if not isinstance(model, SparseModel):
+            raise ModelError(f"weighted takes models (SparseModel). Received: {type(model).__name__}.")
         tally.add(model, weight)
     return tally.mean()
 
@@ -107,7 +109,8 @@ def majority(masks: Iterable[Mask]) -> Mask:
     """Eq. 3: the entries that at least half of the masks keep; a tie keeps."""
     votes, count = None, 0
     for mask in masks:
-        votes = mask.astype(np.int32) if votes is None else votes + mask
+        kept = np.asarray(mask, np.bool_)
+        votes = kept.astype(np.int32) if votes is None else votes + kept
         count += 1
     if votes is None:
         raise ModelError("there is no mask to vote with")
