@@ -20,6 +20,7 @@ class FlatModule:
     def __init__(self, module: nn.Module, device: torch.device) -> None:
         self.module = module.to(device)
         self.device = device
+        self.draws = True  # whether it may draw from torch's own generator, which is one for all threads
         self.layout = layout_of(module)
         self.weights = torch.from_numpy(model_of(module).weights).to(device)
         self.gradient = torch.zeros(self.layout.trainable, device=device)

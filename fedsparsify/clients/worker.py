@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,7 +53,7 @@ class Worker:
         client: int,
         velocity: Floats | None = None,
     ) -> None:
-        self._network, self._samples, self._mine, self._training = network, samples, mine, training
+        self.network, self._samples, self._mine, self._training = network, samples, mine, training
         self.client, self.round = client, round
         self.key = key_of(client_seed(training.seed, round, client))
         self.steps = self.epochs = 0  # taken so far in this round
@@ -88,7 +89,7 @@ class Worker:
 
         The squared gradient of every step, pruned entries included, is added to `squares` where it is given.
         """
-        network, training = self._network, self._training
+        network, training = self.network, self._training
         network.load(request.model)
         network.module.train()
         pruned = ~torch.as_tensor(request.model.mask).to(network.device)
@@ -96,7 +97,7 @@ class Worker:
         velocity.masked_fill_(pruned, 0)
         weights = network.weights[: network.layout.trainable]
         anchor = weights.clone() if request.prox else weights
-        with seeded(self.key):  # for modules that draw from torch's own generator
+        with seeded(self.key) if network.draws else nullcontext():
             for _ in range(request.epochs or training.epochs):
                 total = torch.zeros((), device=network.device)
                 order = torch.from_numpy(self.next_order()).to(network.device)
@@ -121,7 +122,7 @@ class Worker:
 
         What a batch is enough for depends on (seed, round, client) and the model alone, not on requests before it.
         """
-        network = self._network
+        network = self.network
         if request.by == "squares":
             squares = torch.zeros_like(network.gradient)
             update = self.fit(Fit(request.model, request.epochs), squares)
@@ -141,13 +142,13 @@ class Worker:
         """Up to `per_class` random samples of each class that the client holds."""
         rng = np.random.default_rng(client_seed(self._training.seed, self.round, self.client, PROBE))
         mine = rng.permutation(self._mine)
-        labels = self._samples.y[torch.from_numpy(mine).to(self._network.device)].cpu().numpy()
+        labels = self._samples.y[torch.from_numpy(mine).to(self.network.device)].cpu().numpy()
         picked = [mine[labels == name][:per_class] for name in np.unique(labels)]
-        return torch.from_numpy(np.concatenate(picked)).to(self._network.device)
+        return torch.from_numpy(np.concatenate(picked)).to(self.network.device)
 
     def _backward(self, batch: torch.Tensor) -> torch.Tensor:
         """Fill the flat gradient with that of one batch, and return its mean loss."""
-        network = self._network
+        network = self.network
         network.key.fill_(step_key(self.key, self.steps))
         self.steps += 1
         x = self._samples.x[batch]

@@ -47,9 +47,10 @@ def test_every_client_sees_each_of_its_samples_once_an_epoch():
     assert seen == [list(range(count)) for count in samples]
 
 
-def compare(config: RunConfig, data: Dataset) -> None:
+def compare(config: RunConfig, data: Dataset, mapped: bool = False) -> None:
     together, alone = Simulated(config, data), Simulated(config, data)
     assert not together.machine.cohort.one_by_one
+    together.machine.cohort.mapped = mapped
     alone.machine.cohort.one_by_one = True
     runs = []
     for federation in (together, alone):
@@ -94,9 +95,10 @@ def pictures(count=96, classes=3, side=8) -> Dataset:
     ],
     ids=["nesterov-augmented", "uneven-plain", "partial-prox"],
 )
-def test_convolutions_batch_norm_and_dropout(more):
+@pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "threads"])
+def test_convolutions_batch_norm_and_dropout(more, mapped):
     config = RunConfig(network="cnn", rounds=2, epochs=1, clients=4, lr=0.01, batch_size=8, **more)
-    compare(config, pictures())
+    compare(config, pictures(), mapped)
 
 
 def test_perceptrons_take_the_hand_written_path():
