@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from functools import cached_property
 
 import torch
 from torch import nn
@@ -41,11 +42,12 @@ class Cohort:
         self._batches = Batches(samples, training.augment != "none")
         self._draws = self._batches.augment or any(isinstance(child, KeyedDropout) for child in module.modules())
         self._trainers: dict[int, Trainer] = {}
-        self.one_by_one = self._kind() == "any" and not self._can_be_mapped()
+        self.one_by_one = self._kind == "any" and not self._can_be_mapped()
         # A CPU gains nothing from mapping convolutions (0.65× measured): there, every thread takes client after client.
         self.mapped = device.type != "cpu"
         self._benches: dict[int, FlatModule] = {}
 
+    @cached_property
     def _kind(self) -> str:
         """Which of the stacks knows this network."""
         if self._device.type == "cuda":
@@ -85,7 +87,7 @@ class Cohort:
             chunks = self._chunks(sorted(members, key=lambda i: -workers[i].samples))
 
             def train(number: int, picked: list[int], epochs: int = epochs) -> list[Update]:
-                if self._kind() == "any" and not self.mapped:
+                if self._kind == "any" and not self.mapped:
                     return [self._alone(number, workers[i], requests[i]) for i in picked]
                 trainer = self._trainer(number, len(picked))
                 return trainer.train([workers[i] for i in picked], [requests[i] for i in picked], epochs)
@@ -116,14 +118,14 @@ class Cohort:
 
     def _network(self, models: int) -> tuple[Stack, Network]:
         """Memory for so many models, and the computation on it."""
-        if self._kind() == "gpu":
+        if self._kind == "gpu":
             from .gpu_stack import GpuStack, orders, plan
 
             shape = self._batches.samples.x.shape[1:]
             stack = Stack(self._layout, models, self._device, orders(self._module, shape))
             layers = plan(self._module, shape) or []
             return stack, GpuStack(layers, stack, self._batches, self._training.precision)
-        if self._kind() == "dense":
+        if self._kind == "dense":
             stack = Stack(self._layout, models, self._device, DenseStack.orders(self._module))
             return stack, DenseStack(self._module, stack, self._batches)
         stack = Stack(self._layout, models, self._device)
