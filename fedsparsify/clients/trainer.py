@@ -103,10 +103,10 @@ class Trainer:
         The first epoch of a shape runs step by step, so that nothing is left to set up while the graph is captured.
         """
         even = len(set(shape[0])) == 1
-        on_gpu = isinstance(self._network, OnGpu) and self.stack.device.type == "cuda"
-        if not on_gpu or not even or self._warm != shape:
-            if isinstance(self._network, OnGpu) and self.stack.device.type == "cuda" and self._warm != shape:
-                self._network.compile({step.size for step in plan}, self._sgd.gradient, self._training.lr)
+        gpu = self._network if isinstance(self._network, OnGpu) and self.stack.device.type == "cuda" else None
+        if gpu is None or not even or self._warm != shape:
+            if gpu is not None and self._warm != shape:
+                gpu.compile({step.size for step in plan}, self._sgd.gradient, self._training.lr)
             self._warm = shape
             self._epoch(plan)
             return

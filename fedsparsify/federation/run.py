@@ -76,12 +76,18 @@ class RunFolder:
             return None
         if not resume:
             raise RunError(f"{self.path} already holds a run. Continue it with --resume, or choose another --out.")
+        self.check(config)
+        return Checkpoint.load(self.checkpoint) if self.checkpoint.exists() else None
+
+    def check(self, config: RunConfig) -> None:
+        """Refuse a folder that holds a run of another configuration."""
+        if not self.config.exists():
+            return
         if different := config.differences(load_config(self.config)):
             raise RunError(
                 f"{self.path} holds a run of another configuration: {'; '.join(different)}. "
                 f"Resume it without these, or choose another --out."
             )
-        return Checkpoint.load(self.checkpoint) if self.checkpoint.exists() else None
 
 
 def run(

@@ -76,13 +76,18 @@ def _combine(base: Mapping[str, Any], choice: dict[str, Any], lists: Mapping[str
     return Planned("_".join(parts) or "run", make_config(table | {"method": options}, path))
 
 
+def alike(runs: Sequence[Planned]) -> list[list[Planned]]:
+    """Runs by environment: those that can be stacked."""
+    found: dict[tuple[Any, ...], list[Planned]] = {}
+    for planned in runs:
+        found.setdefault(tuple(getattr(planned.config, name) for name in ENVIRONMENT), []).append(planned)
+    return list(found.values())
+
+
 def groups(runs: Sequence[Planned], most: int) -> list[list[Planned]]:
     """Runs that can be stacked, in groups of at most so many models at a time (but at least one run)."""
-    alike: dict[tuple[Any, ...], list[Planned]] = {}
-    for planned in runs:
-        alike.setdefault(tuple(getattr(planned.config, name) for name in ENVIRONMENT), []).append(planned)
     made = []
-    for members in alike.values():
+    for members in alike(runs):
         size = max(1, most // members[0].config.participants)
         made += [members[start : start + size] for start in range(0, len(members), size)]
     return made
@@ -95,20 +100,16 @@ def sweep(
     on_round: Callable[[Planned, Entry], None] | None = None,
 ) -> None:
     """Play all runs, group after group; what is finished is not played again, what was begun goes on."""
-    datasets: dict[str, Any] = {}
-    begun = [planned for planned in runs if RunFolder(out / planned.name).config.exists()]
-    for planned in begun:
-        RunFolder(out / planned.name).open(planned.config, resume=True)  # refuse another configuration before any work
+    for planned in runs:
+        RunFolder(out / planned.name).check(planned.config)  # refuse another configuration before any work
     todo = [planned for planned in runs if not RunFolder(out / planned.name).model.exists()]
-    if not todo:
-        return
-    for name in {planned.config.data for planned in todo}:
-        datasets[name] = load_dataset(name)
-    most = max_models or max(models_that_fit(planned.config, datasets[planned.config.data]) for planned in todo[:1])
-    for group in groups(todo, most):
-        first = group[0].config
-        machine = SharedMachine(first, datasets[first.data])
-        machine.play([_play(planned, out, datasets[first.data], machine, on_round) for planned in group])
+    datasets = {name: load_dataset(name) for name in {planned.config.data for planned in todo}}
+    for members in alike(todo):
+        first = members[0].config
+        dataset = datasets[first.data]
+        for group in groups(members, max_models or models_that_fit(first, dataset)):
+            machine = SharedMachine(first, dataset)
+            machine.play([_play(planned, out, dataset, machine, on_round) for planned in group])
 
 
 def _play(
