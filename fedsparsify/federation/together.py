@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from ..clients.worker import Worker
 from ..config import RunConfig
 from ..data import Dataset
-from ..methods import Fit, Update
+from ..methods import Request, Update
 from .simulated import Machine
 
 
@@ -29,7 +29,7 @@ class _Ticket:
     """What one run waits for."""
 
     workers: Sequence[Worker]
-    requests: Sequence[Fit]
+    requests: Sequence[Request]
     answers: list[Update] = field(default_factory=list)
     done: bool = False
 
@@ -45,7 +45,7 @@ class SharedMachine(Machine):
         self._waiting: list[_Ticket] = []
         self._stopped = False
 
-    def fit(self, workers: Sequence[Worker], requests: Sequence[Fit]) -> list[Update]:
+    def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         """This run's answers, once every live run has asked."""
         ticket = _Ticket(workers, requests)
         self._turn.release()
