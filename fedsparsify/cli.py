@@ -14,6 +14,7 @@ from rich.table import Table
 
 from .cli_files import export, inspect
 from .cli_inference import bench, infer
+from .cli_report import report
 from .cli_sweep import sweep
 from .config import RunConfig, Training, make_config, read_toml
 from .data import DATASETS, holdings, load_dataset, partition
@@ -145,6 +146,7 @@ def _run(config: Path | None, out: Path | None, resume: bool, **flags: Any) -> i
 
 
 cli.add_command(sweep)
+cli.add_command(report)
 cli.add_command(
     click.Command(
         "run",

@@ -1,0 +1,199 @@
+"""Runs in order: by environment, and within one by method, variant and sparsity, seeds side by side."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..methods import METHODS
+from ..options import settings
+from .runs import PLACE, Run
+from .style import label_of, rank_of
+
+# Settings of training that make another series when runs of one method differ in them.
+TRAINING = (*("batch_size", "lr", "momentum", "nesterov", "augment", "precision", "keep_optimizer", "wire_precision"),)
+TUNED = {"every": "F", "exponent": "n", "aggregate": ""}  # what the paper's appendix varies, and its letter
+NAMES = {"fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "digits": "Digits"}
+
+
+@dataclass(frozen=True)
+class Series:
+    """Runs that differ in their seeds alone."""
+
+    method: str
+    variant: tuple[tuple[str, Any], ...]  # settings that are not the method's usual ones
+    sparsity: float | None
+    runs: tuple[Run, ...]
+
+    @property
+    def label(self) -> str:
+        """How a legend names the method and what is special about it."""
+        special = ", ".join(_described(name, value) for name, value in self.variant)
+        return label_of(self.method) + (f" ({special})" if special else "")
+
+    @property
+    def complete(self) -> list[Run]:
+        """The runs that were played to their end."""
+        return [run for run in self.runs if run.complete]
+
+    @cached_property
+    def finals(self) -> list[float]:
+        """Accuracy after the last round, seed by seed; runs that were stopped do not count."""
+        return [run.accuracy[-1] for run in self.complete]
+
+    @property
+    def mean(self) -> float:
+        """Mean final accuracy."""
+        return sum(self.finals) / len(self.finals)
+
+    @property
+    def first(self) -> Run:
+        """The run that stands for all where one is enough: the lowest seed that was played to its end."""
+        return min(self.complete or self.runs, key=lambda run: run.seed)
+
+
+def _described(name: str, value: Any) -> str:
+    if name in TUNED:
+        letter = TUNED[name]
+        return f"{letter} = {value:g}" if letter else str(value)
+    return f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Runs of one data set, divided one way among so many clients, trained for so many rounds."""
+
+    runs: tuple[Run, ...]
+    slug: str
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The settings that all its runs share; more than those, where it is asked for more."""
+        return self.runs[0].table
+
+    @property
+    def iid(self) -> bool:
+        """Whether samples were dealt out at random."""
+        return str(self.table.get("split", "iid")) == "iid"
+
+    @property
+    def family(self) -> tuple[Any, ...]:
+        """What environments that differ in the split alone share: they are panels of one figure."""
+        return tuple(self.table.get(key) for key in PLACE if key != "split")
+
+    @property
+    def data(self) -> str:
+        """The data set's name as people write it."""
+        name = str(self.table.get("data"))
+        return NAMES.get(name, name)
+
+    @property
+    def split(self) -> str:
+        """`IID`, `Non-IID(2)`, or what the config says."""
+        split = str(self.table.get("split", "iid"))
+        kind, _, of = split.partition(":")
+        return {"iid": "IID", "classes": f"Non-IID({of})"}.get(kind, split)
+
+    @property
+    def clients(self) -> str:
+        """`10 clients`, `100 clients, 10 a round`."""
+        count, asked = int(self.table.get("clients", 0)), self.runs[0].participants
+        return f"{count:,} clients" + (f", {asked:,} a round" if asked != count else "")
+
+    @property
+    def title(self) -> str:
+        """The environment in a line."""
+        return f"{self.data}, {self.clients}, {self.split}"
+
+    @cached_property
+    def total(self) -> int | None:
+        """Values of the dense model."""
+        return max((run.total for run in self.runs if run.total), default=None)
+
+    @cached_property
+    def series(self) -> list[Series]:
+        """Everything in it, in the order of legends and tables."""
+        varied = self._varied()
+        found: dict[tuple[Any, ...], list[Run]] = {}
+        for run in self.runs:
+            found.setdefault((run.method, _variant(run, varied), run.sparsity), []).append(run)
+        made = [
+            Series(method, variant, sparsity, tuple(sorted(runs, key=lambda run: run.seed)))
+            for (method, variant, sparsity), runs in found.items()
+        ]
+        return sorted(made, key=lambda one: (rank_of(one.method), str(one.variant), one.sparsity or 0.0))
+
+    def _varied(self) -> dict[str, set[str]]:
+        """Method → settings of training in which its runs differ."""
+        seen: dict[tuple[str, str], set[Any]] = {}
+        for run in self.runs:
+            for name in TRAINING:
+                seen.setdefault((run.method, name), set()).add(run.table.get(name))
+        found: dict[str, set[str]] = {}
+        for (method, name), values in seen.items():
+            if len(values) > 1:
+                found.setdefault(method, set()).add(name)
+        return found
+
+    def usual(self) -> list[Series]:
+        """The series without those that only tune a method: what figures that compare methods show."""
+        plain = {one.method for one in self.series if not one.variant}
+        return [one for one in self.series if one.method not in plain or not TUNED.keys() & dict(one.variant).keys()]
+
+    def find(self, method: str, sparsity: float | None = None) -> Series | None:
+        """The series of a method with its usual settings, if it has a run that was played to its end."""
+        for one in self.series:
+            if one.method == method and not one.variant and one.sparsity == sparsity and one.complete:
+                return one
+        return None
+
+    def dense(self) -> Series | None:
+        """The dense model that others are measured against: FedAvg, with momentum where the paper trains with it."""
+        return self.find("fedavg-mfl") or self.find("fedavg") or self.find("fedprox")
+
+
+def _variant(run: Run, varied: dict[str, set[str]]) -> tuple[tuple[str, Any], ...]:
+    method = dict(run.table["method"])
+    known = settings(METHODS[run.method]) if run.method in METHODS else {}
+    special = {
+        name: value
+        for name, value in method.items()
+        if name not in ("name", "sparsity", "times") and not (name in known and known[name].default == value)
+    }
+    special |= {name: run.table.get(name) for name in sorted(varied.get(run.method, ()))}
+    return tuple(sorted(special.items()))
+
+
+def environments_of(runs: Iterable[Run]) -> list[Environment]:
+    """Runs by environment, in a fixed order; each has a short name of its own, fit for a file."""
+    found: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        found.setdefault(tuple(run.table.get(key) for key in PLACE), []).append(run)
+    names = list(NAMES)
+
+    def order(place: tuple[Any, ...]) -> tuple[Any, ...]:
+        data, split = str(place[0]), str(place[4])
+        return names.index(data) if data in names else len(names), data, place[2] or 0, split != "iid", str(place)
+
+    made: list[Environment] = []
+    for place in sorted(found, key=order):
+        slug = slug_of(str(place[0]).removesuffix(".npz"), str(place[2]), str(place[4]))
+        same = sum(one.slug == slug or one.slug.startswith(f"{slug}-v") for one in made)
+        made.append(Environment(tuple(found[place]), f"{slug}-v{same + 1}" if same else slug))
+    return made
+
+
+def families_of(environments: Sequence[Environment]) -> list[list[Environment]]:
+    """Environments that differ in the split alone, together."""
+    found: dict[tuple[Any, ...], list[Environment]] = {}
+    for environment in environments:
+        found.setdefault(environment.family, []).append(environment)
+    return list(found.values())
+
+
+def slug_of(*words: str) -> str:
+    """Words as a file's name."""
+    return "-".join(re.sub(r"[^a-z0-9.]+", "-", word.lower()).strip("-") for word in words)
