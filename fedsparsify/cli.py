@@ -123,7 +123,7 @@ def _sparsity_of(config: RunConfig) -> list[str]:
 def _run(config: Path | None, out: Path | None, resume: bool, **flags: Any) -> int:
     from .federation.run import RunFolder, run
     from .progress import Progress, summary
-    from .report import write_report
+    from .report import PAGE, write_report
 
     made, folder = _collect(config, out, resume, flags)
     console = Console()
@@ -142,6 +142,7 @@ def _run(config: Path | None, out: Path | None, resume: bool, **flags: Any) -> i
     for note in notes:
         console.print(note)
     console.print(f"Files: {folder}/", soft_wrap=True, highlight=False)
+    console.print(f"Page: {folder / PAGE}", soft_wrap=True, highlight=False)
     return 0
 
 
@@ -160,7 +161,7 @@ cli.add_command(
         \b
         OUT/config.toml     the resolved config     OUT/model.fsz     the sparse model
         OUT/history.jsonl   one line a round        OUT/curves.png    accuracy and size by round
-        OUT/partition.png   who held what           OUT/report.md     the run in short
+        OUT/partition.png   who held what           OUT/report.html   the run on one page
         """,
     )
 )

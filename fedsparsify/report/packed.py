@@ -49,20 +49,19 @@ def thinned(run: Run) -> Run:
 def pack(environment: Environment) -> dict[str, Any]:
     """The environment as a results file holds it."""
     runs = [thinned(run) for run in environment.runs]
-    flat = [_flat(run.table) for run in runs]
-    shared = {key: value for key, value in flat[0].items() if all(key in t and t[key] == value for t in flat)}
+    shared = shared_settings(runs)
     holder = min((run for run in runs if run.partition), key=lambda run: run.seed, default=None)
     return {
         "format": FORMAT,
         "rounds_kept": RULE,
         "settings": shared,
         "partition": {"seed": holder.seed, "counts": holder.partition} if holder else None,
-        "runs": [_packed(run, table, shared) for run, table in zip(runs, flat, strict=True)],
+        "runs": [_packed(run, shared) for run in runs],
     }
 
 
-def _packed(run: Run, table: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
-    own = {key: value for key, value in table.items() if key not in shared}
+def _packed(run: Run, shared: Mapping[str, Any]) -> dict[str, Any]:
+    own = {key: value for key, value in flat(run.table).items() if key not in shared}
     made: dict[str, Any] = {"name": run.name, "settings": own, "total": run.total, "seconds": round(run.seconds, 1)}
     made |= {"model_bytes": run.model_bytes, "layers": [[layer.name, layer.kept, layer.size] for layer in run.layers]}
     made |= {name: getattr(run, name) for name in COLUMNS}
@@ -118,7 +117,14 @@ def write_packed(environments: Sequence[Environment], folder: Path) -> list[Path
     return made
 
 
-def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
+def shared_settings(runs: Sequence[Run]) -> dict[str, Any]:
+    """The settings that all runs have in common, flat."""
+    tables = [flat(run.table) for run in runs]
+    return {key: value for key, value in tables[0].items() if all(key in t and t[key] == value for t in tables)}
+
+
+def flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A config's table with `method.name` in place of a table in the table."""
     method = {f"method.{key}": value for key, value in table["method"].items()}
     return {key: value for key, value in table.items() if key != "method"} | method
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from .environments import Environment, Series, families_of, slug_of
 from .figures import GRID, Column, bars_of_holdings, canvas, class_scale, legend_below, over_seeds, write
 from .paper import printed_rows
-from .runs import densities
+from .runs import layer_counts
 from .style import SEQUENCE, look_of
 from .theorem import draw_theorem
 
@@ -260,9 +260,9 @@ def layers(environment: Environment) -> Figure | None:
     if not chosen:
         return None
     figure, (axes,) = canvas(width=8.0, height=4.2)
-    names = list(densities(chosen[0].first))
+    names = list(layer_counts(chosen[0].first))
     for i, one in enumerate(chosen):
-        density = list(densities(one.first).values())
+        density = [kept / size for kept, size in layer_counts(one.first).values()]
         style = {"color": SEQUENCE[i % len(SEQUENCE)], "label": f"{one.label} {one.sparsity:g}"}
         axes.plot(density, marker="o", markersize=4, linewidth=1.2, **style)
     axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize="x-small")

@@ -97,12 +97,11 @@ class Run:
         return [32e-6 * params + masks * t for params, t in zip(self.paper_params, self.round, strict=True)]
 
 
-def densities(run: Run) -> dict[str, float]:
-    """Layer → share of its weights and biases that is left."""
-    kept: dict[str, int] = {}
-    size: dict[str, int] = {}
+def layer_counts(run: Run) -> dict[str, tuple[int, int]]:
+    """Layer → how many of its weights and biases are left, and of how many."""
+    found: dict[str, tuple[int, int]] = {}
     for layer in run.layers:
         name = layer.name.rpartition(".")[0] or layer.name
-        kept[name] = kept.get(name, 0) + layer.kept
-        size[name] = size.get(name, 0) + layer.size
-    return {name: kept[name] / size[name] for name in kept if size[name]}
+        kept, size = found.get(name, (0, 0))
+        found[name] = kept + layer.kept, size + layer.size
+    return {name: counts for name, counts in found.items() if counts[1]}

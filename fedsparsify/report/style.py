@@ -15,26 +15,43 @@ class Look:
 
     label: str
     colour: str
+    dark: str  # the same hue on a dark ground
     marker: str
     dense: bool = False
 
 
 LOOKS = {
-    "fedavg": Look("FedAvg", "#4D4D4D", "s", dense=True),
-    "fedavg-mfl": Look("FedAvg (MFL)", "#4D4D4D", "s", dense=True),
-    "fedprox": Look("FedProx", "#9A9A9A", "D", dense=True),
-    "fedsparsify-global": Look("FedSparsify-Global", "#0072B2", "o"),
-    "fedsparsify-local": Look("FedSparsify-Local", "#56B4E9", "^"),
-    "oneshot-ft": Look("OneShot w/ FineTuning", "#D55E00", "v"),
-    "oneshot": Look("OneShot", "#E69F00", "<"),
-    "random": Look("Random", "#CC79A7", "P"),
-    "snip": Look("SNIP", "#009E73", "X"),
-    "grasp": Look("GraSP", "#7A5195", ">"),
-    "prunefl": Look("PruneFL", "#8C510A", "h"),
-    "feddst": Look("FedDST", "#B2182B", "p"),
+    "fedavg": Look("FedAvg", "#4D4D4D", "#C9CED3", "s", dense=True),
+    "fedavg-mfl": Look("FedAvg (MFL)", "#4D4D4D", "#C9CED3", "s", dense=True),
+    "fedprox": Look("FedProx", "#9A9A9A", "#8B939B", "D", dense=True),
+    "fedsparsify-global": Look("FedSparsify-Global", "#0072B2", "#4AA8E0", "o"),
+    "fedsparsify-local": Look("FedSparsify-Local", "#56B4E9", "#9AD7FA", "^"),
+    "oneshot-ft": Look("OneShot w/ FineTuning", "#D55E00", "#F0803C", "v"),
+    "oneshot": Look("OneShot", "#E69F00", "#F2B83A", "<"),
+    "random": Look("Random", "#CC79A7", "#E39BC3", "P"),
+    "snip": Look("SNIP", "#009E73", "#2CC79A", "X"),
+    "grasp": Look("GraSP", "#7A5195", "#B48AD6", ">"),
+    "prunefl": Look("PruneFL", "#8C510A", "#C98F4B", "h"),
+    "feddst": Look("FedDST", "#B2182B", "#EC6672", "p"),
 }
-OTHERS = ("#332288", "#117733", "#882255", "#44AA99")  # methods of one's own, in the order they come
-SEQUENCE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D", "#8C510A")  # of other things
+OTHERS = (("#332288", "#8F87DD"), ("#117733", "#5BC17C"), ("#882255", "#DD7BAF"), ("#2F8F80", "#6FD0C1"))
+SEQUENCE = (
+    "#0072B2",
+    "#D55E00",
+    "#F0803C",
+    "#009E73",
+    "#2CC79A",
+    "#CC79A7",
+    "#E39BC3",
+    "#E69F00",
+    "#F2B83A",
+    "#56B4E9",
+    "#9AD7FA",
+    "#4D4D4D",
+    "#C9CED3",
+    "#8C510A",
+)
+SEQUENCE_DARK = ("#4AA8E0", "#F0803C", "#2CC79A", "#E39BC3", "#F2B83A", "#9AD7FA", "#C9CED3", "#C98F4B")
 
 
 def label_of(method: str) -> str:
@@ -46,7 +63,7 @@ def look_of(method: str) -> Look:
     """The method's look; one that is not ours gets one by its name, the same in every figure."""
     if method in LOOKS:
         return LOOKS[method]
-    return Look(label_of(method), OTHERS[sum(method.encode()) % len(OTHERS)], "*")
+    return Look(label_of(method), *OTHERS[sum(method.encode()) % len(OTHERS)], "*")
 
 
 def rank_of(method: str) -> tuple[int, str]:
