@@ -21,6 +21,7 @@ from .data import DATASETS, holdings, load_dataset, partition
 from .data.datasets import Source
 from .data.files import cache_folder
 from .errors import ConfigError, nearest
+from .federation.ledger import Entry
 from .methods import METHODS
 from .options import Setting, settings
 
@@ -72,6 +73,11 @@ def _run_flags() -> list[click.Parameter]:
         click.Option(["--set", "extra"], multiple=True, metavar="NAME=VALUE", help="any setting of your own method"),
         click.Option(["--out"], type=click.Path(path_type=Path), help="folder for the run  [default: runs/…]"),
         click.Option(["--resume"], is_flag=True, help="go on where the run in --out stopped"),
+        click.Option(
+            ["--track"],
+            type=click.Choice(["tensorboard", "mlflow"]),
+            help="also tell TensorBoard or MLflow every round",
+        ),
     ]
 
 
@@ -120,16 +126,22 @@ def _sparsity_of(config: RunConfig) -> list[str]:
     return [] if sparsity is None else [f"{sparsity:g}"]
 
 
-def _run(config: Path | None, out: Path | None, resume: bool, **flags: Any) -> int:
+def _run(config: Path | None, out: Path | None, resume: bool, track: str | None, **flags: Any) -> int:
     from .federation.run import RunFolder, run
     from .progress import Progress, summary
     from .report import PAGE, write_report
+    from .track import tracking
 
     made, folder = _collect(config, out, resume, flags)
     console = Console()
-    with Progress(console, made) as progress:
+    with Progress(console, made) as progress, tracking(track, made, folder) as tracker:
+
+        def seen(entry: Entry) -> None:
+            progress.show(entry)
+            tracker.log(entry)
+
         try:
-            result = run(made, folder, resume, progress.show)
+            result = run(made, folder, resume, seen)
         except KeyboardInterrupt:
             progress.stop()
             if not RunFolder(folder).config.exists():

@@ -65,6 +65,7 @@ ALLOWED = {
     "tracing": {"graph", "keyed", "networks", "tracing_ops"},
     "federation": CORE | {"methods", "data", "config", "networks", "clients", "wire", "tracing"},
     "progress": {"config", "federation", "wire"},
+    "track": {"config", "errors", "federation"},
     "report": {"errors", "methods", "options", "wire"},
     "export": {"errors", "graph", "model", "wire"},
     "cli_files": {"export", "wire"},
@@ -86,13 +87,16 @@ ALLOWED = {
         "federation",
         "progress",
         "report",
+        "track",
     },
 }
 HEAVY = {
     "torch": {
         *("arrays", "keyed", "networks", "clients", "federation", "tracing", "tracing_ops", "export", "rivals"),
+        "track",
     },
     "matplotlib": {"report"},
+    "mlflow": {"track"},
     "flwr": set(),
     "onnx": {"export", "rivals"},
     "numba": {"inference"},
