@@ -20,6 +20,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--out", default=Path("site"), show_default=True, type=PATH, help="folder to write to")
 @click.option("--at", type=float, help="sparsity at which methods are followed over the rounds  [default: 0.9]")
 @click.option("--pack", type=PATH, help="also write the runs as small JSON files, one an environment, into this folder")
+@click.option("--fill", type=PATH, help="also fill the marked tables and figures of this Markdown page")
 @click.option("--time", "seconds", type=click.FloatRange(0, min_open=True), help="first time every model, so long each")
 @click.option("--batch", default=128, show_default=True, type=click.IntRange(1), help="images a batch, with --time")
 @click.option("--threads", type=click.IntRange(1), help="threads, with --time  [default: all]")
@@ -28,6 +29,7 @@ def report(
     out: Path,
     at: float | None,
     pack: Path | None,
+    fill: Path | None,
     seconds: float | None,
     batch: int,
     threads: int | None,
@@ -46,7 +48,7 @@ def report(
     OUT/index.html      the page                OUT/figures/   SVG and PNG
     OUT/tables/         Markdown, LaTeX (booktabs) and CSV
     """
-    from .report import environments_of, load_runs, write_packed, write_site
+    from .report import environments_of, fill_page, load_runs, write_packed, write_site
 
     console = Console()
     if at is not None and not 0 <= at < 1:
@@ -56,7 +58,8 @@ def report(
     runs, notes = load_runs(paths)
     environments = environments_of(runs)
     site = write_site(environments, notes, out, at)
-    for note in site.notes:
+    more = fill_page(fill, environments, out / "figures") if fill else []
+    for note in [*site.notes, *more]:
         console.print(f"Note: {note}", highlight=False, soft_wrap=True, markup=False)
     if pack:
         for path in write_packed(environments, pack):

@@ -1,5 +1,6 @@
 """Tables, figures and pages of runs, made from the files that runs leave and from nothing else."""
 
+from .docs import fill_page
 from .environments import environments_of
 from .load import load_runs
 from .packed import write_packed
@@ -9,6 +10,7 @@ from .site import write_site
 __all__ = [
     "PAGE",
     "environments_of",
+    "fill_page",
     "load_runs",
     "write_packed",
     "write_report",

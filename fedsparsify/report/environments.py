@@ -167,6 +167,20 @@ def _variant(run: Run, varied: dict[str, set[str]]) -> tuple[tuple[str, Any], ..
     return tuple(sorted(special.items()))
 
 
+def varied(environment: Environment, key: str) -> list[Series]:
+    """The largest set of series that differ in one setting of the method and in nothing else."""
+    sets: dict[tuple[Any, ...], dict[Any, Series]] = {}
+    for one in environment.series:
+        method = dict(one.runs[0].table["method"])
+        if key in method:
+            others = tuple((name, value) for name, value in one.variant if name != key)
+            sets.setdefault((one.method, one.sparsity, others), {})[method[key]] = one
+    if not sets:
+        return []
+    _, largest = max(sets.items(), key=lambda item: (len(item[1]), -len(item[0][2])))
+    return [largest[value] for value in sorted(largest)] if len(largest) > 1 else []
+
+
 def environments_of(runs: Iterable[Run]) -> list[Environment]:
     """Runs by environment, in a fixed order; each has a short name of its own, fit for a file."""
     found: dict[tuple[Any, ...], list[Run]] = {}

@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from .environments import Environment, Series, families_of, slug_of
+from .environments import Environment, Series, families_of, slug_of, varied
 from .figures import GRID, Column, bars_of_holdings, canvas, class_scale, legend_below, over_seeds, write
 from .paper import printed_rows
 from .runs import layer_counts
@@ -220,20 +220,6 @@ def tuning(environment: Environment, key: str, letter: str) -> Figure | None:
     figure.suptitle(f"{environment.title}: {look_of(series[0].method).label} at {level:g}")
     legend_below(figure, [left], 6)
     return figure
-
-
-def varied(environment: Environment, key: str) -> list[Series]:
-    """The largest set of series that differ in one setting of the method and in nothing else."""
-    sets: dict[tuple[Any, ...], dict[Any, Series]] = {}
-    for one in environment.series:
-        method = dict(one.runs[0].table["method"])
-        if key in method:
-            others = tuple((name, value) for name, value in one.variant if name != key)
-            sets.setdefault((one.method, one.sparsity, others), {})[method[key]] = one
-    if not sets:
-        return []
-    _, largest = max(sets.items(), key=lambda item: (len(item[1]), -len(item[0][2])))
-    return [largest[value] for value in sorted(largest)] if len(largest) > 1 else []
 
 
 def vote(family: Sequence[Environment]) -> Figure | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..errors import RunError
 from ..wire.files import atomic
+from .claims import DATA, claims_table
 from .environments import Environment
 from .page import write_page
 from .render import as_csv, latex, markdown
@@ -51,6 +52,8 @@ def tables_of(environments: Sequence[Environment]) -> dict[str, Table]:
         for name, table in (("table", comparison(environment)), ("accuracy", accuracies(environment))):
             if table.rows:
                 made[f"{name}-{environment.slug}"] = table
+    if any(one.table.get("data") in DATA for one in environments):
+        made["claims"] = claims_table(environments)
     return made
 
 
