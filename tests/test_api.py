@@ -35,6 +35,11 @@ def test_the_core_needs_numpy_alone():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
+def test_a_report_needs_no_training_code():
+    code = "import sys, fedsparsify.report.paper_figures; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
 def test_every_error_has_one_base():
     errors = fedsparsify.errors
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]

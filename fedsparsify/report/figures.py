@@ -11,6 +11,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from ..wire.files import atomic
@@ -105,13 +106,14 @@ def draw_partition(counts: Sequence[Sequence[int]], path: Path) -> None:
 def bars_of_holdings(axes: Any, counts: Sequence[Sequence[int]]) -> None:
     """A bar for each client, stacked by class; colours run from the first class to the last."""
     table = np.asarray(counts)  # (clients, classes)
-    colours = matplotlib.colormaps["viridis"](np.linspace(0, 1, table.shape[1]))
-    base = np.zeros(len(table))
-    for name, colour in enumerate(colours):
-        held = table[:, name]
-        some = held > 0
-        axes.bar(np.arange(len(table))[some], held[some], bottom=base[some], color=colour, width=0.86, linewidth=0)
-        base += held
+    tops = table.cumsum(1)
+    clients, classes = table.nonzero()
+    left, top = clients - 0.43, tops[clients, classes]
+    low = top - table[clients, classes]
+    corners = np.stack([left, low, left, top, left + 0.86, top, left + 0.86, low], 1).reshape(-1, 4, 2)
+    shades = matplotlib.colormaps["viridis"](classes / max(1, table.shape[1] - 1))
+    axes.add_collection(PolyCollection(list(corners), facecolors=shades, linewidths=0))
+    axes.set_ylim(0, 1.03 * max(1, tops[:, -1].max()))
     axes.set(xlabel="client", xlim=(-0.6, len(table) - 0.4))
     if len(table) <= 20:
         axes.set_xticks(range(len(table)))

@@ -41,12 +41,12 @@ def load_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
 
 def _in_folder(folder: Path, notes: list[str]) -> list[Run]:
     if (folder / "config.toml").exists() or (folder / "history.jsonl").exists():
-        run = read_run(folder, folder.name, notes)
+        run = read_run(folder, folder.resolve().name, notes)
         return [run] if run else []
     runs = []
-    for history in sorted(folder.rglob("config.toml")):
-        name = str(history.parent.relative_to(folder))
-        if run := read_run(history.parent, name, notes):
+    for config in sorted(folder.rglob("config.toml")):
+        name = f"{folder.resolve().name}/{config.parent.relative_to(folder)}"
+        if run := read_run(config.parent, name, notes):
             runs.append(run)
     for file in sorted(folder.glob("*.json")):
         runs += read_results(file, notes, among_others=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from made_runs import TOTAL, write_grid, write_run
@@ -30,7 +31,7 @@ def test_a_runs_folder(tmp_path):
 def test_mbit_counts_a_bit_for_each_masked_weight_of_local(tmp_path):
     write_run(tmp_path / "global", method="fedsparsify-global", sparsity=0.9)
     write_run(tmp_path / "local", method="fedsparsify-local", sparsity=0.9)
-    by_name = {run.name: run for run in load_runs([tmp_path])[0]}
+    by_name = {run.name.rpartition("/")[2]: run for run in load_runs([tmp_path])[0]}
     ours, theirs = by_name["global"].mbit(), by_name["local"].mbit()
     assert ours[0] == pytest.approx(32e-6 * by_name["global"].paper_params[0])
     assert theirs[2] - ours[2] == pytest.approx(3 * 4 * TOTAL / 1e6)
@@ -44,8 +45,8 @@ def test_a_history_cut_off_in_a_line(tmp_path, cut):
     assert run.round == ([1, 2, 3, 4, 5, 6] if cut == 1 else [1, 2, 3, 4, 5])
     if cut > 1:
         assert notes == [
-            "a: line 6 of history.jsonl is cut off or damaged; what precedes it is shown.",
-            "a stopped after round 5 of 6.",
+            f"{tmp_path.name}/a: line 6 of history.jsonl is cut off or damaged; what precedes it is shown.",
+            f"{tmp_path.name}/a stopped after round 5 of 6.",
         ]
 
 
@@ -72,7 +73,7 @@ def test_everything_else_that_may_be_broken_is_a_note(tmp_path):
     (tmp_path / "bad.json").write_text('{"format": "fedsparsify-runs/1", "runs": 3}')
     (tmp_path / "cut.json").write_text('{"format": ')
     runs, notes = load_runs([tmp_path])
-    assert {run.name for run in runs} == {"whole", "bad-model", "bad-partition", "bad-timing"}
+    assert {Path(run.name).name for run in runs} == {"whole", "bad-model", "bad-partition", "bad-timing"}
     for name in ("no-lines", "no-history", "bad-config", "no-method", "bad-model", "bad-partition", "bad-timing"):
         assert sum(name in note for note in notes) == 1, name
     assert any("bad.json" in note for note in notes)
@@ -136,7 +137,7 @@ def test_settings_that_differ_make_series_of_their_own(tmp_path):
     write_run(tmp_path / "c", sparsity=0.9, lr=0.5)
     write_run(tmp_path / "d", method={"name": "fedsparsify-global", "sparsity": 0.9, "every": 3})
     (environment,) = environments_of(load_runs([tmp_path])[0])
-    found = {one.label: [run.name for run in one.runs] for one in environment.series}
+    found = {one.label: [Path(run.name).name for run in one.runs] for one in environment.series}
     assert found == {
         "FedSparsify-Global (lr 0.1)": ["a", "b"],
         "FedSparsify-Global (lr 0.5)": ["c"],
