@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..wire.files import atomic
-from .environments import Environment, Series
+from .environments import Environment, Series, varied
 from .packed import flat, shared_settings, thinned
 from .paper import printed_rows, source
 from .runs import Run, layer_counts
@@ -19,6 +19,8 @@ from .style import LOOKS, SEQUENCE, SEQUENCE_DARK, look_of
 
 ASSETS = Path(__file__).parent / "assets"
 MANY = 40_000  # rounds on one page, above which every run is thinned as results files are
+
+MOST_CLIENTS = 200  # whose holdings the page draws
 
 
 def write_page(environments: Sequence[Environment], notes: Sequence[str], path: Path) -> None:
@@ -70,7 +72,10 @@ def _environment(environment: Environment, many: bool) -> dict[str, Any]:
     runs = [thinned(run) if many else run for run in environment.runs]
     place = {id(run): i for i, run in enumerate(environment.runs)}
     shared = shared_settings(runs)
-    series, dense, compared = environment.series, environment.dense(), environment.usual()
+    held = next((run.partition for run in runs if run.partition), None)
+    series, dense = environment.series, environment.dense()
+    sets = {"methods": environment.usual(), "F": varied(environment, "every"), "n": varied(environment, "exponent")}
+    sets["majority or average"] = varied(environment, "aggregate")
     return {
         "slug": environment.slug,
         "title": environment.title,
@@ -83,10 +88,11 @@ def _environment(environment: Environment, many: bool) -> dict[str, Any]:
         "levels": sorted({one.sparsity for one in series if one.sparsity is not None}),
         "settings": shared,
         "keys": list(flat(environment.table)),
-        "partition": next((run.partition for run in runs if run.partition), None),
+        "partition": held[:MOST_CLIENTS] if held else None,
+        "holders": len(held) if held else 0,
         "paper": [asdict(row) for row in printed_rows(environment)],
         "series": [_series(one, place) for one in series],
-        "compared": [i for i, one in enumerate(series) if any(one is other for other in compared)],
+        "sets": {name: [series.index(one) for one in chosen] for name, chosen in sets.items() if chosen},
         "dense": next((i for i, one in enumerate(series) if one is dense), None),
         "runs": [_run(run, shared) for run in runs],
     }
@@ -95,7 +101,8 @@ def _environment(environment: Environment, many: bool) -> dict[str, Any]:
 def _series(one: Series, place: dict[int, int]) -> dict[str, Any]:
     look = look_of(one.method)
     drawn = {"colour": look.colour, "dark": look.dark, "marker": look.marker, "dense": look.dense}
-    return {"label": one.label, "sparsity": one.sparsity, "runs": [place[id(run)] for run in one.runs], **drawn}
+    runs = [place[id(run)] for run in one.runs]
+    return {"label": one.label, "method": look.label, "sparsity": one.sparsity, "runs": runs, **drawn}
 
 
 def _run(run: Run, shared: dict[str, Any]) -> dict[str, Any]:

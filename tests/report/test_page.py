@@ -186,6 +186,9 @@ def test_log_axes_other_costs_and_other_environments(browser, pages):
     find(browser, "#environment option")[1].click()
     assert find(browser, "#theorem-figure")[0].is_displayed()
     assert find(browser, "#theorem-chart path.line")
+    find(browser, "#rounds-set option[value='F']")[0].click()
+    names = [one.get_attribute("data-name") for one in find(browser, "#rounds-chart .series")]
+    assert names == ["FedSparsify-Global", "FedSparsify-Global (F = 2)", "FedSparsify-Global (F = 3)"]
     assert "classes:2" in find(browser, "#toml")[0].text
     assert complaints(browser) == []
 

@@ -157,13 +157,15 @@ function interact(svg, spots, groups, describeSpot) {
     title.textContent = words[0];
     tip.replaceChildren(title, ...words.slice(1).flatMap((word) => [document.createTextNode(word), document.createElement("br")]));
     tip.hidden = false;
+    tip.owner = svg;
     const left = box.left + spot.px * scale, top = box.top + spot.py * scale;
     tip.style.left = Math.max(4, Math.min(left + 14, innerWidth - tip.offsetWidth - 4)) + "px";
     tip.style.top = Math.max(4, top - tip.offsetHeight - 10) + "px";
     if (say) document.getElementById("live").textContent = words.join(", ");
   }
   function hide() {
-    current = null; tip.hidden = true;
+    current = null;
+    if (tip.owner === svg) tip.hidden = true;
     ring.setAttribute("visibility", "hidden");
     for (const group of groups) group.classList.remove("faded");
   }

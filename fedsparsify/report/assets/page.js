@@ -5,7 +5,7 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
 const state = {place: 0, hidden: new Set(), sort: null, down: false};
 const place = () => DATA.environments[state.place];
-const visible = (series) => series.filter((one) => !state.hidden.has(one.label));
+const visible = (series) => series.filter((one) => !state.hidden.has(one.method));
 const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
 const fixed = (digits) => (value) => value.toLocaleString("en", {minimumFractionDigits: digits, maximumFractionDigits: digits});
 const runsOf = (one) => one.runs.map((i) => place().runs[i]);
@@ -29,7 +29,7 @@ function setup() {
   $("environment").closest("label").hidden = DATA.environments.length === 1;
   $("environment").addEventListener("change", () => { state.place = +$("environment").value; choose(); });
   for (const id of ["sparsity-x-log", "sparsity-y-log"]) $(id).addEventListener("change", drawSparsity);
-  for (const id of ["rounds-x", "rounds-y", "rounds-x-log", "rounds-y-log"]) $(id).addEventListener("change", drawRounds);
+  for (const id of ["rounds-set", "rounds-x", "rounds-y", "rounds-x-log", "rounds-y-log"]) $(id).addEventListener("change", drawRounds);
   $("rounds-at").addEventListener("change", () => { drawRounds(); drawLayers(); });
   $("layers-log").addEventListener("change", drawLayers);
   $("theorem-run").addEventListener("change", drawTheorem);
@@ -48,19 +48,21 @@ function turnTheme() {
 
 // Everything that depends on the environment.
 function choose() {
-  state.hidden = new Set([...state.hidden].filter((label) => place().series.some((one) => one.label === label)));
-  const labels = [...new Map(place().series.map((one) => [one.label, one])).values()];
-  $("methods").replaceChildren(...labels.map((one) => {
+  const methods = [...new Map(place().series.map((one) => [one.method, one])).values()];
+  state.hidden = new Set([...state.hidden].filter((method) => methods.some((one) => one.method === method)));
+  $("methods").replaceChildren(...methods.map((one) => {
     const button = Object.assign(document.createElement("button"), {type: "button"});
-    button.append(swatch(one), one.label);
-    button.setAttribute("aria-pressed", String(!state.hidden.has(one.label)));
+    button.append(swatch(one), one.method);
+    button.setAttribute("aria-pressed", String(!state.hidden.has(one.method)));
     button.addEventListener("click", () => {
-      if (state.hidden.has(one.label)) state.hidden.delete(one.label); else state.hidden.add(one.label);
-      button.setAttribute("aria-pressed", String(!state.hidden.has(one.label)));
+      if (state.hidden.has(one.method)) state.hidden.delete(one.method); else state.hidden.add(one.method);
+      button.setAttribute("aria-pressed", String(!state.hidden.has(one.method)));
       drawAll();
     });
     return button;
   }));
+  fill($("rounds-set"), Object.keys(place().sets).map((name) => [name, name]), "methods");
+  $("rounds-set").closest("label").hidden = Object.keys(place().sets).length < 2;
   const costs = [["round", "round"], ["mbit", "Mbit sent, the paper's count"], ["sent", "values sent, millions"]];
   if (place().runs.some((run) => run.bytes)) costs.push(["bytes", "MB really sent"]);
   fill($("rounds-x"), costs, "round");
@@ -108,7 +110,7 @@ const final = (one) => mean(complete(one).map((run) => run.accuracy.at(-1)));
 function drawAll() { drawSparsity(); drawRounds(); drawLayers(); drawData(); drawTheorem(); showTable(); }
 
 function drawSparsity() {
-  const done = visible(place().compared.map((i) => place().series[i])).filter((one) => complete(one).length);
+  const done = visible(place().sets.methods.map((i) => place().series[i])).filter((one) => complete(one).length);
   $("sparsity-figure").hidden = !place().levels.length || !place().runs.some((run) => run.complete);
   const log = $("sparsity-x-log").checked, levels = place().levels, across = (s) => (log ? 1 - s : levels.indexOf(s));
   const lines = new Map(), flat = [];
@@ -127,14 +129,16 @@ function drawSparsity() {
 
 const look = (one) => ({colour: one.colour, dark: one.dark, marker: one.marker});
 function atLevel() {
-  const level = $("rounds-at").value === "" ? null : +$("rounds-at").value, usual = place().compared.map((i) => place().series[i]);
+  const level = $("rounds-at").value === "" ? null : +$("rounds-at").value, usual = place().sets.methods.map((i) => place().series[i]);
   const chosen = usual.filter((one) => one.sparsity === null || one.sparsity === level);
   return visible(chosen.length ? chosen : usual);
 }
 
 function drawRounds() {
   const xKey = $("rounds-x").value, yKey = $("rounds-y").value, names = Object.fromEntries([...$("rounds-x").options].map((o) => [o.value, o.text]));
-  const lines = atLevel().map((one) => {
+  const set = $("rounds-set").value, tuned = (one, i) => ({...one, colour: DATA.sequence[i % DATA.sequence.length], dark: DATA.sequenceDark[i % DATA.sequence.length]});
+  const shown = set === "methods" || !place().sets[set] ? atLevel() : place().sets[set].map((i) => place().series[i]).map(tuned);
+  const lines = shown.map((one) => {
     const at = new Map();
     for (const run of runsOf(one)) {
       if (!run[xKey]) continue;
@@ -161,7 +165,10 @@ function drawLayers() {
 
 function drawData() {
   $("data-figure").hidden = !place().partition;
-  if (place().partition) drawHoldings($("data-chart"), place().partition);
+  if (!place().partition) return;
+  const shown = place().partition.length, all = place().holders;
+  $("data-about").textContent = "Samples of each client, by class." + (all > shown ? ` The first ${shown} of ${all.toLocaleString("en")} clients.` : "");
+  drawHoldings($("data-chart"), place().partition);
 }
 
 function drawTheorem() {
