@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ from ..options import settings
 from .runs import PLACE, Run
 from .style import label_of, rank_of
 
-# Settings of training that make another series when runs of one method differ in them.
+# Settings of training that make another series where a run has another than most runs of its method.
 TRAINING = (*("batch_size", "lr", "momentum", "nesterov", "augment", "precision", "keep_optimizer", "wire_precision"),)
 TUNED = {"every": "F", "exponent": "n", "aggregate": ""}  # what the paper's appendix varies, and its letter
 NAMES = {"fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "digits": "Digits"}
@@ -33,6 +34,15 @@ class Series:
         """How a legend names the method and what is special about it."""
         special = ", ".join(_described(name, value) for name, value in self.variant)
         return label_of(self.method) + (f" ({special})" if special else "")
+
+    def order(self) -> tuple[Any, ...]:
+        """Place in legends and tables: by method, usual settings first, then by sparsity."""
+        return rank_of(self.method), len(self.variant), str(self.variant), self.sparsity or 0.0
+
+    def name_of(self, run: Run) -> str:
+        """One of the runs in words, the same wherever its folder lay."""
+        sparsity = "" if self.sparsity is None else f" {self.sparsity:g}"
+        return f"{self.label}{sparsity}, seed {run.seed}"
 
     @property
     def complete(self) -> list[Run]:
@@ -116,26 +126,27 @@ class Environment:
     @cached_property
     def series(self) -> list[Series]:
         """Everything in it, in the order of legends and tables."""
-        varied = self._varied()
+        usual = self._usual_training()
         found: dict[tuple[Any, ...], list[Run]] = {}
         for run in self.runs:
-            found.setdefault((run.method, _variant(run, varied), run.sparsity), []).append(run)
+            found.setdefault((run.method, _variant(run, usual[run.method]), run.sparsity), []).append(run)
         made = [
             Series(method, variant, sparsity, tuple(sorted(runs, key=lambda run: run.seed)))
             for (method, variant, sparsity), runs in found.items()
         ]
-        return sorted(made, key=lambda one: (rank_of(one.method), str(one.variant), one.sparsity or 0.0))
+        return sorted(
+            made, key=lambda one: (rank_of(one.method), len(one.variant), str(one.variant), one.sparsity or 0.0)
+        )
 
-    def _varied(self) -> dict[str, set[str]]:
-        """Method → settings of training in which its runs differ."""
-        seen: dict[tuple[str, str], set[Any]] = {}
+    def _usual_training(self) -> dict[str, dict[str, Any]]:
+        """Method → the settings of training that most of its runs have."""
+        seen: dict[tuple[str, str], Counter[Any]] = {}
         for run in self.runs:
             for name in TRAINING:
-                seen.setdefault((run.method, name), set()).add(run.table.get(name))
-        found: dict[str, set[str]] = {}
+                seen.setdefault((run.method, name), Counter())[run.table.get(name)] += 1
+        found: dict[str, dict[str, Any]] = {}
         for (method, name), values in seen.items():
-            if len(values) > 1:
-                found.setdefault(method, set()).add(name)
+            found.setdefault(method, {})[name] = values.most_common(1)[0][0]
         return found
 
     def usual(self) -> list[Series]:
@@ -151,11 +162,14 @@ class Environment:
         return None
 
     def dense(self) -> Series | None:
-        """The dense model that others are measured against: FedAvg, with momentum where the paper trains with it."""
-        return self.find("fedavg-mfl") or self.find("fedavg") or self.find("fedprox")
+        """The dense model that others are measured against: FedAvg with the momentum that most pruned runs have."""
+        pruned = Counter(run.table.get("momentum") for run in self.runs if run.sparsity is not None)
+        usual = pruned.most_common(1)[0][0] if pruned else None
+        known = [one for name in ("fedavg", "fedavg-mfl", "fedprox") if (one := self.find(name))]
+        return next((one for one in known if one.first.table.get("momentum") == usual), known[0] if known else None)
 
 
-def _variant(run: Run, varied: dict[str, set[str]]) -> tuple[tuple[str, Any], ...]:
+def _variant(run: Run, usual: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     method = dict(run.table["method"])
     known = settings(METHODS[run.method]) if run.method in METHODS else {}
     special = {
@@ -163,7 +177,7 @@ def _variant(run: Run, varied: dict[str, set[str]]) -> tuple[tuple[str, Any], ..
         for name, value in method.items()
         if name not in ("name", "sparsity", "times") and not (name in known and known[name].default == value)
     }
-    special |= {name: run.table.get(name) for name in sorted(varied.get(run.method, ()))}
+    special |= {name: run.table.get(name) for name in TRAINING if run.table.get(name) != usual[name]}
     return tuple(sorted(special.items()))
 
 

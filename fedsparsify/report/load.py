@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..errors import RunError, WireError
 from ..wire.artefact import read
 from .packed import unpack
-from .runs import DIAGNOSTICS, Layer, Run, Timing
+from .runs import DIAGNOSTICS, Layer, Run, checked_partition, checked_timing
+
+T = TypeVar("T")
+
+COUNTS = ("round", "nonzero", "paper_params", "download_params", "upload_params")
 
 
 def load_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
@@ -67,9 +71,9 @@ def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
         return None
     total, layers, size = _model(folder / "model.fsz", name, notes)
     sent_bytes = None
-    if all(line.get("upload_bytes") is not None for line in lines):
+    if all(isinstance(line.get(key), int) for line in lines for key in ("download_bytes", "upload_bytes")):
         sent_bytes = _summed(lines, "download_bytes", "upload_bytes")
-    return Run(
+    run = Run(
         name=name,
         table=table,
         round=[int(line["round"]) for line in lines],
@@ -78,14 +82,20 @@ def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
         paper_params=_summed(lines, "paper_params"),
         sent_params=_summed(lines, "download_params", "upload_params"),
         sent_bytes=sent_bytes,
-        diagnosis={key: [line.get(key) for line in lines] for key in DIAGNOSTICS if key in lines[-1]},
+        diagnosis={key: [_number(line.get(key)) for line in lines] for key in DIAGNOSTICS if key in lines[-1]},
         total=total or _total(lines),
-        seconds=sum(float(line.get("seconds", 0)) for line in lines),
+        seconds=sum(_number(line.get("seconds")) or 0.0 for line in lines),
         layers=layers,
         model_bytes=size,
-        partition=_json(folder / "partition.json", name, notes),
-        timing=_timing(_json(folder / "inference.json", name, notes), name, notes),
+        partition=_checked(checked_partition, folder / "partition.json", name, notes),
+        timing=_checked(checked_timing, folder / "inference.json", name, notes),
     )
+    try:
+        run.check()
+    except (TypeError, ValueError, AttributeError) as error:
+        notes.append(f"{name} cannot be shown: its settings are not those of a run ({error}).")
+        return None
+    return run
 
 
 def _history(path: Path, name: str, notes: list[str]) -> list[dict[str, Any]]:
@@ -98,13 +108,19 @@ def _history(path: Path, name: str, notes: list[str]) -> list[dict[str, Any]]:
     for number, line in enumerate(text.splitlines(), 1):
         try:
             made = json.loads(line)
-            for key in ("round", "accuracy", "nonzero", "paper_params", "download_params", "upload_params"):
-                float(made[key])
+            if not all(isinstance(made[key], int) for key in COUNTS) or not isinstance(made["accuracy"], int | float):
+                raise TypeError
+            if lines and made["round"] <= lines[-1]["round"]:
+                raise ValueError
         except (ValueError, TypeError, KeyError):
             notes.append(f"{name}: line {number} of history.jsonl is cut off or damaged; what precedes it is shown.")
             break
         lines.append(made)
     return lines
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _summed(lines: Iterable[Mapping[str, Any]], *keys: str) -> list[int]:
@@ -134,21 +150,14 @@ def _total(lines: Sequence[Mapping[str, Any]]) -> int | None:
     return dense[0] if dense else None
 
 
-def _json(path: Path, name: str, notes: list[str]) -> Any:
+def _checked(check: Callable[[Any], T], path: Path, name: str, notes: list[str]) -> T | None:
+    """What a JSON file holds, where it is there and is what it should be."""
     try:
-        return json.loads(path.read_text())
+        return check(json.loads(path.read_text()))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         notes.append(f"{name}: {path.name} cannot be read ({_reason(error)}).")
-        return None
-
-
-def _timing(table: Any, name: str, notes: list[str]) -> Timing | None:
-    try:
-        return Timing(**table) if table is not None else None
-    except TypeError:
-        notes.append(f"{name}: its inference.json does not hold what it should.")
         return None
 
 
@@ -171,6 +180,6 @@ def read_results(path: Path, notes: list[str], among_others: bool = False) -> li
         raise RunError(f"{path} is not a results file of ours: it names no format fedsparsify-runs.")
     try:
         return unpack(table)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         notes.append(f"{path.name} is damaged, and nothing of it is shown ({_reason(error)}).")
         return []

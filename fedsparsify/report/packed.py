@@ -15,7 +15,7 @@ from typing import Any
 
 from ..wire.files import atomic
 from .environments import Environment
-from .runs import Layer, Run, Timing
+from .runs import Layer, Run, checked_partition, checked_timing
 
 FORMAT = "fedsparsify-runs/1"
 RULE = "every 10th round, the first, the last 20, and both sides of a change of the size by more than a twentieth"
@@ -48,7 +48,7 @@ def thinned(run: Run) -> Run:
 
 def pack(environment: Environment) -> dict[str, Any]:
     """The environment as a results file holds it."""
-    runs = [thinned(run) for run in environment.runs]
+    runs = [replace(thinned(run), name=one.name_of(run)) for one in environment.series for run in one.runs]
     shared = shared_settings(runs)
     holder = min((run for run in runs if run.partition), key=lambda run: run.seed, default=None)
     return {
@@ -77,29 +77,33 @@ def _packed(run: Run, shared: Mapping[str, Any]) -> dict[str, Any]:
 
 def unpack(table: Mapping[str, Any]) -> list[Run]:
     """The runs of a results file."""
-    shared, partition = table["settings"], table.get("partition")
-    runs = []
-    for made in table["runs"]:
-        config = _nested({**shared, **made["settings"]})
-        columns = {name: list(made[name]) for name in COLUMNS}
-        if not columns["round"] or len({len(column) for column in columns.values()}) != 1:
-            raise ValueError(f"the columns of {made['name']} differ in length")
-        runs.append(
-            Run(
-                name=str(made["name"]),
-                table=config,
-                **columns,
-                sent_bytes=made.get("sent_bytes"),
-                diagnosis=made.get("diagnosis", {}),
-                total=made["total"],
-                seconds=made["seconds"],
-                layers=[Layer(*layer) for layer in made["layers"]],
-                model_bytes=made["model_bytes"],
-                partition=partition["counts"] if partition else None,
-                timing=Timing(**made["timing"]) if "timing" in made else None,
-            )
-        )
-    return runs
+    shared, holdings = table["settings"], table.get("partition")
+    partition = checked_partition(holdings["counts"]) if holdings else None
+    return [_unpacked(made, shared, partition) for made in table["runs"]]
+
+
+def _unpacked(made: Mapping[str, Any], shared: Mapping[str, Any], partition: list[list[int]] | None) -> Run:
+    columns = {name: list(made[name]) for name in COLUMNS}
+    optional = [made.get("sent_bytes"), *made.get("diagnosis", {}).values()]
+    if not columns["round"] or len({len(column) for column in [*columns.values(), *filter(None, optional)]}) != 1:
+        raise ValueError(f"the columns of {made['name']} differ in length")
+    if not all(isinstance(value, int | float) for column in columns.values() for value in column):
+        raise ValueError(f"the columns of {made['name']} are not numbers")
+    run = Run(
+        name=str(made["name"]),
+        table=_nested({**shared, **made["settings"]}),
+        **columns,
+        sent_bytes=made.get("sent_bytes"),
+        diagnosis=made.get("diagnosis", {}),
+        total=made["total"],
+        seconds=float(made["seconds"]),
+        layers=[Layer(str(name), int(kept), int(size)) for name, kept, size in made["layers"]],
+        model_bytes=made["model_bytes"],
+        partition=partition,
+        timing=checked_timing(made.get("timing")),
+    )
+    run.check()
+    return run
 
 
 def write_packed(environments: Sequence[Environment], folder: Path) -> list[Path]:

@@ -19,7 +19,6 @@ from .style import LOOKS, SEQUENCE, SEQUENCE_DARK, look_of
 
 ASSETS = Path(__file__).parent / "assets"
 MANY = 40_000  # rounds on one page, above which every run is thinned as results files are
-
 MOST_CLIENTS = 200  # whose holdings the page draws
 
 

@@ -104,8 +104,8 @@ def accuracy_against_sparsity(family: Sequence[Environment]) -> Figure | None:
                 continue
             x = [place[one.sparsity] for one in mine if one.sparsity is not None]
             means = [one.mean for one in mine]
-            below = [one.mean - min(one.finals) for one in mine]
-            above = [max(one.finals) - one.mean for one in mine]
+            below = [max(0.0, one.mean - min(one.finals)) for one in mine]  # a mean of equals may lie a bit off
+            above = [max(0.0, max(one.finals) - one.mean) for one in mine]
             style = {"color": look.colour, "marker": look.marker, "markersize": 5, "linewidth": 1.4}
             panel.errorbar(x, means, [below, above], capsize=2.5, elinewidth=0.9, label=label, **style)
         printed = [(place[row.sparsity], row.accuracy) for row in printed_rows(environment) if row.sparsity in place]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
 
 # What a line of the history may bring beyond the counts, where a run was asked to diagnose itself.
 DIAGNOSTICS = ("purged_norm", "purge_bound", "paper_bound", "gradient_norm", "probe_loss")
@@ -89,6 +91,15 @@ class Run:
         """Everything that decides what comes out."""
         return json.dumps({k: v for k, v in self.table.items() if k not in INCIDENTAL}, sort_keys=True)
 
+    def check(self) -> None:
+        """Refuse settings that are not those of a run, with the errors that looking at them gives."""
+        known = self.rounds, self.participants, self.seed, self.sparsity, self.identity, self.method
+        if not isinstance(self.table["method"], dict) or known[0] < 1:
+            raise ValueError("no method, or no rounds")
+        for key, kind in (("data", str), ("split", str), ("network", str), ("clients", int), ("epochs", int)):
+            if not isinstance(self.table.get(key, kind()), kind):
+                raise TypeError(f"{key} is {self.table[key]!r}")
+
     def mbit(self) -> list[float]:
         """What was sent up to each round, as the paper counts it: 32 bits a value, and a bit a weight for each mask."""
         masks = 0.0
@@ -105,3 +116,23 @@ def layer_counts(run: Run) -> dict[str, tuple[int, int]]:
         kept, size = found.get(name, (0, 0))
         found[name] = kept + layer.kept, size + layer.size
     return {name: counts for name, counts in found.items() if counts[1]}
+
+
+def checked_partition(value: Any) -> list[list[int]] | None:
+    """Samples by client and class, or an error where that is not what it is."""
+    if value is None:
+        return None
+    table = np.asarray(value)
+    if table.ndim != 2 or table.size == 0 or table.dtype.kind not in "iu" or table.min() < 0:
+        raise ValueError("not a table of counts, (clients, classes)")
+    return [[int(count) for count in row] for row in table]
+
+
+def checked_timing(value: Any) -> Timing | None:
+    """A timing, or an error where that is not what it is."""
+    if value is None:
+        return None
+    timing = Timing(**value)
+    if not all(isinstance(part, int | float) and part > 0 for part in asdict(timing).values()):
+        raise ValueError("not a timing")
+    return timing

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .environments import Environment, Series
 from .paper import Printed, printed_rows
 from .runs import Timing
-from .style import label_of
+from .style import label_of, look_of
 
 SERVED_SECONDS = 60  # for which the paper counts iterations
 
@@ -69,7 +69,8 @@ def comparison(environment: Environment) -> Table:
     notes = [
         "C.C.: values exchanged in the whole run; the paper's convention charges uploads at the size after the purge, "
         "“sent” at the size that was trained and sent. Bytes include masks and headers. "
-        "In parentheses: times less (size, communication, latency) or more (iterations, throughput) than dense."
+        "In parentheses: times less (size, communication, latency) or more (iterations, throughput) than dense; "
+        "a size without a dense run's beside it is set against four bytes a value."
     ]
     if timings := [one.first.timing for one in chosen if one.first.timing]:
         notes.append(_how_timed(timings[0]))
@@ -97,14 +98,15 @@ def _ours(environment: Environment, one: Series, dense: Series | None) -> tuple[
         return of / value if value and of and one is not dense else None
 
     size = run.model_bytes
+    whole = (base and base.model_bytes) or (4 * total if total else None)
     taken = run.sent_bytes[-1] if run.sent_bytes else None
     return (
         Cell(text=one.label),
-        Cell(one.sparsity or 0.0, "g"),
+        Cell(0.0 if look_of(one.method).dense else one.sparsity, "g"),
         Cell(len(one.finals)),
         accuracy_cell(one),
         Cell(run.nonzero[-1]),
-        Cell(size and size / 1e6, ".3f", times(size, base.model_bytes if base else None)),
+        Cell(size and size / 1e6, ".3f", times(size, whole)),
         Cell(run.paper_params[-1] / 1e6, ",.1f", times(run.paper_params[-1], all_sent)),
         Cell(run.sent_params[-1] / 1e6, ",.1f", times(run.sent_params[-1], all_sent)),
         Cell(taken and taken / 1e6, ",.1f", times(taken, 4 * all_sent if all_sent else None)),
@@ -129,10 +131,10 @@ def _speed(timing: Timing | None, dense: Timing | None) -> tuple[Cell, Cell, Cel
 
 def _theirs(row: Printed, dense: Printed) -> tuple[Cell, ...]:
     def less(name: str) -> float | None:
-        return getattr(dense, name) / getattr(row, name) if row is not dense else None
+        return getattr(dense, name) / getattr(row, name) if row.sparsity else None
 
     def more(name: str) -> float | None:
-        return getattr(row, name) / getattr(dense, name) if row is not dense else None
+        return getattr(row, name) / getattr(dense, name) if row.sparsity else None
 
     return (
         Cell(text="the paper"),
@@ -162,7 +164,8 @@ def accuracies(environment: Environment) -> Table:
         method = next(iter(mine.values())).method
         reached = Cell() if None not in mine else accuracy_cell(mine[None])
         rows.append((Cell(text=label), reached, *(accuracy_cell(mine[s]) if s in mine else Cell() for s in columns)))
-        if printed and (label == label_of("fedsparsify-global") or mine.get(None) is environment.dense()):
+        dense = mine.get(None)
+        if printed and (label == label_of("fedsparsify-global") or (dense and dense is environment.dense())):
             beside.append(len(rows))
             whole = Cell(printed[0.0].accuracy, ".3f") if method != "fedsparsify-global" else Cell()
             cells = [Cell(printed[s].accuracy, ".3f") if s in printed and None not in mine else Cell() for s in columns]

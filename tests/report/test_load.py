@@ -139,7 +139,7 @@ def test_settings_that_differ_make_series_of_their_own(tmp_path):
     (environment,) = environments_of(load_runs([tmp_path])[0])
     found = {one.label: [Path(run.name).name for run in one.runs] for one in environment.series}
     assert found == {
-        "FedSparsify-Global (lr 0.1)": ["a", "b"],
+        "FedSparsify-Global": ["a", "b"],
         "FedSparsify-Global (lr 0.5)": ["c"],
-        "FedSparsify-Global (F = 3, lr 0.1)": ["d"],
+        "FedSparsify-Global (F = 3)": ["d"],
     }
