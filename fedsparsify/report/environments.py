@@ -150,9 +150,10 @@ class Environment:
         return found
 
     def usual(self) -> list[Series]:
-        """The series without those that only tune a method: what figures that compare methods show."""
+        """The series without those that tune a method or train it otherwise: what figures that compare methods show."""
         plain = {one.method for one in self.series if not one.variant}
-        return [one for one in self.series if one.method not in plain or not TUNED.keys() & dict(one.variant).keys()]
+        special = {*TUNED, *TRAINING}
+        return [one for one in self.series if one.method not in plain or not special & dict(one.variant).keys()]
 
     def find(self, method: str, sparsity: float | None = None) -> Series | None:
         """The series of a method with its usual settings, if it has a run that was played to its end."""

@@ -1,6 +1,6 @@
 """Shipped results: one small JSON file an environment, with what tables and figures need.
 
-Settings that all its runs share stand once. Of the rounds it keeps every tenth, the first, the last twenty, and both
+Settings that all its runs share stand once. Of the rounds it keeps every fifth, the first, the last twenty, and both
 sides of every jump in size; costs are sums up to a round, so that none of them is lost. The partition is that of the
 lowest seed.
 """
@@ -18,8 +18,8 @@ from .environments import Environment
 from .runs import Layer, Run, checked_partition, checked_timing
 
 FORMAT = "fedsparsify-runs/1"
-RULE = "every 10th round, the first, the last 20, and both sides of a change of the size by more than a twentieth"
-STEP, TAIL, JUMP = 10, 20, 0.05
+RULE = "every 5th round, the first, the last 20, and both sides of a change of the size by more than a twentieth"
+STEP, TAIL, JUMP = 5, 20, 0.05
 COLUMNS = ("round", "accuracy", "nonzero", "paper_params", "sent_params")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from .environments import Environment, Series, families_of, slug_of, varied
 from .figures import GRID, Column, bars_of_holdings, canvas, class_scale, legend_below, over_seeds, write
 from .paper import printed_rows
 from .runs import layer_counts
-from .style import SEQUENCE, look_of
+from .style import SEQUENCE, layer_of, look_of
 from .theorem import draw_theorem
 
 PANEL, HEIGHT = 5.2, 4.4
@@ -99,7 +100,8 @@ def accuracy_against_sparsity(family: Sequence[Environment]) -> Figure | None:
             mine = [one for one in series if one.label == label]
             look = look_of(mine[0].method)
             if mine[0].sparsity is None:
-                panel.axhline(mine[0].mean, color=look.colour, linestyle="--" if look.dense else ":", label=label)
+                line = "--" if look.dense else ":" if mine[0].variant else "-."
+                panel.axhline(mine[0].mean, color=look.colour, linestyle=line, label=label)
                 panel.axhspan(min(mine[0].finals), max(mine[0].finals), color=look.colour, alpha=0.1, linewidth=0)
                 continue
             x = [place[one.sparsity] for one in mine if one.sparsity is not None]
@@ -107,6 +109,7 @@ def accuracy_against_sparsity(family: Sequence[Environment]) -> Figure | None:
             below = [max(0.0, one.mean - min(one.finals)) for one in mine]  # a mean of equals may lie a bit off
             above = [max(0.0, max(one.finals) - one.mean) for one in mine]
             style = {"color": look.colour, "marker": look.marker, "markersize": 5, "linewidth": 1.4}
+            style |= {"zorder": layer_of(mine[0].method), "linestyle": ":" if mine[0].variant else "-"}
             panel.errorbar(x, means, [below, above], capsize=2.5, elinewidth=0.9, label=label, **style)
         printed = [(place[row.sparsity], row.accuracy) for row in printed_rows(environment) if row.sparsity in place]
         if printed:
@@ -128,7 +131,9 @@ def _lines(panel: Any, series: Sequence[Series], x: Column, y: Column, colours: 
         across, mean, low, high = over_seeds(one, x, y)
         few = "o" if len(across) < 3 else None
         colour = colours[one.label]
-        panel.plot(across, mean, color=colour, linewidth=1.3, marker=few, **{"label": one.label} | style)
+        dotted = one.variant and "label" not in style
+        usual = {"label": one.label, "linestyle": ":" if dotted else "-", "zorder": layer_of(one.method)}
+        panel.plot(across, mean, color=colour, linewidth=1.3, marker=few, **usual | style)
         if len(one.runs) > 1:
             panel.fill_between(across, low, high, color=colour, alpha=0.12, linewidth=0)
 
@@ -142,6 +147,13 @@ def _in_turn(series: Sequence[Series]) -> dict[str, str]:
     return {label: SEQUENCE[i % len(SEQUENCE)] for i, label in enumerate(labels)}
 
 
+def _scale(axes: Sequence[Any], series: Iterable[Series]) -> None:
+    """Accuracy from 0 to a little above the highest, the same for all panels."""
+    reached = [value for one in series for run in one.runs for value in run.accuracy if math.isfinite(value)]
+    for panel in axes:
+        panel.set_ylim(0, min(1.0, 0.05 + max(reached, default=0.95)))
+
+
 def _two_axes(panel: Any, series: Sequence[Series], colours: dict[str, str]) -> Any:
     """Accuracy on the left, parameters left, dashed, on the right."""
     _lines(panel, series, lambda run: run.round, lambda run: run.accuracy, colours)
@@ -152,7 +164,7 @@ def _two_axes(panel: Any, series: Sequence[Series], colours: dict[str, str]) -> 
     right.set_ylim(0, 1.04 * max(max(one.first.nonzero) for one in series))
     right.yaxis.set_major_formatter(lambda value, _: f"{value / 1e6:g} M" if value >= 1e6 else f"{value:,.0f}")
     right.spines["top"].set_visible(False)
-    panel.set(xlabel="round", ylim=(0, 1))
+    panel.set_xlabel("round")
     return right
 
 
@@ -162,6 +174,7 @@ def progress(family: Sequence[Environment], level: float | None) -> Figure:
     for panel, environment in zip(axes, family, strict=True):
         series = _chosen(environment, level)
         right = _two_axes(panel, series, _by_method(series))
+    _scale(axes, [one for environment in family for one in _chosen(environment, level)])
     axes[0].set_ylabel("test accuracy (solid)")
     right.set_ylabel("parameters left (dashed)")
     legend_below(figure, axes)
@@ -174,8 +187,9 @@ def cost(family: Sequence[Environment], level: float | None) -> Figure:
     for panel, environment in zip(axes, family, strict=True):
         series = _chosen(environment, level)
         _lines(panel, series, lambda run: run.mbit(), lambda run: run.accuracy, _by_method(series))
-        panel.set(xlabel="sent, Mbit (the paper's count)", ylim=(0, 1), xlim=(0, None))
+        panel.set(xlabel="sent, Mbit (the paper's count)", xlim=(0, None))
         panel.xaxis.set_major_formatter(lambda value, _: f"{value / 1e3:g} k" if value >= 1e3 else f"{value:g}")
+    _scale(axes, [one for environment in family for one in _chosen(environment, level)])
     axes[0].set_ylabel("test accuracy")
     legend_below(figure, axes)
     return figure
@@ -212,8 +226,9 @@ def tuning(environment: Environment, key: str, letter: str) -> Figure | None:
         sizes.plot(one.first.round, one.first.nonzero, "--", color=colours[named[id(one)]], linewidth=1.1, alpha=0.8)
     sizes.set_ylabel("parameters left (dashed)")
     sizes.spines["top"].set_visible(False)
-    left.set(xlabel="round", ylabel="test accuracy (solid)", ylim=(0, 1))
-    right.set(xlabel="sent, Mbit (the paper's count)", ylim=(0, 1), xlim=(0, None))
+    left.set(xlabel="round", ylabel="test accuracy (solid)")
+    right.set(xlabel="sent, Mbit (the paper's count)", xlim=(0, None))
+    _scale([left, right], series)
     for panel in (left, right):
         panel.grid(**GRID)
     level = series[0].sparsity
@@ -233,6 +248,7 @@ def vote(family: Sequence[Environment]) -> Figure | None:
         right = _two_axes(panel, pair, _in_turn(pair))
         for line, rule in zip(panel.get_lines(), rules, strict=True):
             line.set_label({"majority": "majority vote", "average": "average"}.get(rule, rule))
+    _scale(axes, [one for _, pair in known for one in pair])
     axes[0].set_ylabel("test accuracy (solid)")
     right.set_ylabel("parameters left (dashed)")
     legend_below(figure, axes)

@@ -21,9 +21,9 @@ class Look:
 
 
 LOOKS = {
-    "fedavg": Look("FedAvg", "#4D4D4D", "#C9CED3", "s", dense=True),
-    "fedavg-mfl": Look("FedAvg (MFL)", "#4D4D4D", "#C9CED3", "s", dense=True),
-    "fedprox": Look("FedProx", "#9A9A9A", "#8B939B", "D", dense=True),
+    "fedavg": Look("FedAvg", "#5F5F5F", "#B9BFC5", "s", dense=True),
+    "fedavg-mfl": Look("FedAvg (MFL)", "#111111", "#F4F6F8", "d", dense=True),
+    "fedprox": Look("FedProx", "#A9A9A9", "#828A92", "D", dense=True),
     "fedsparsify-global": Look("FedSparsify-Global", "#0072B2", "#4AA8E0", "o"),
     "fedsparsify-local": Look("FedSparsify-Local", "#56B4E9", "#9AD7FA", "^"),
     "oneshot-ft": Look("OneShot w/ FineTuning", "#D55E00", "#F0803C", "v"),
@@ -64,6 +64,11 @@ def look_of(method: str) -> Look:
     if method in LOOKS:
         return LOOKS[method]
     return Look(label_of(method), *OTHERS[sum(method.encode()) % len(OTHERS)], "*")
+
+
+def layer_of(method: str) -> int:
+    """What is drawn over what: the paper's own methods lie on top, dense ones below."""
+    return 5 if method.startswith("fedsparsify") else 2 if look_of(method).dense else 3
 
 
 def rank_of(method: str) -> tuple[int, str]:
