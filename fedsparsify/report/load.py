@@ -92,7 +92,7 @@ def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
     )
     try:
         run.check()
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         notes.append(f"{name} cannot be shown: its settings are not those of a run ({error}).")
         return None
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -92,13 +93,19 @@ class Run:
         return json.dumps({k: v for k, v in self.table.items() if k not in INCIDENTAL}, sort_keys=True)
 
     def check(self) -> None:
-        """Refuse settings that are not those of a run, with the errors that looking at them gives."""
-        known = self.rounds, self.participants, self.seed, self.sparsity, self.identity, self.method
-        if not isinstance(self.table["method"], dict) or known[0] < 1:
-            raise ValueError("no method, or no rounds")
-        for key, kind in (("data", str), ("split", str), ("network", str), ("clients", int), ("epochs", int)):
-            if not isinstance(self.table.get(key, kind()), kind):
-                raise TypeError(f"{key} is {self.table[key]!r}")
+        """Refuse settings that are not those of a run: some must be there, and all are plain values."""
+        method = self.table.get("method")
+        if not isinstance(method, dict) or not isinstance(method.get("name"), str):
+            raise TypeError("no method")
+        for key, kind in (("data", str), ("split", str), ("clients", int), ("rounds", int)):
+            if not isinstance(self.table.get(key), kind):
+                raise TypeError(f"{key} is {self.table.get(key)!r}")
+        plain = {**self.table, **method}
+        if odd := [key for key, value in plain.items() if key != "method" and not isinstance(value, str | int | float)]:
+            raise TypeError(f"{odd[0]} is {plain[odd[0]]!r}")
+        numbers = self.participants, self.seed, self.sparsity or 0.0
+        if self.rounds < 1 or not all(math.isfinite(number) for number in numbers):
+            raise ValueError("its numbers are out of range")
 
     def mbit(self) -> list[float]:
         """What was sent up to each round, as the paper counts it: 32 bits a value, and a bit a weight for each mask."""
