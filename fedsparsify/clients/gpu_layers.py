@@ -119,23 +119,23 @@ class Product:
         update = values.gradients is None
         splits = 1 if update else max(1, min(PROGRAMS // (tiles * models), cdiv(rows, 8 * bk)))
         chunk = cdiv(cdiv(rows, splits), bk) * bk
-        weight, bias = f"{self.name}.weight", f"{self.name}.bias" if self.bias else f"{self.name}.weight"
+        at_once = self.bias and (update or chunk <= bk)  # the bias costs nothing where there is no loop
+        weight, bias = f"{self.name}.weight", f"{self.name}.bias"
+        bias = bias if self.bias else weight
         into = values.weights if values.gradients is None else values.gradients
-        dw, db = into[weight], into[bias]
-        sizes = dw.numel(), db.numel() if self.bias else 0
-        if splits > 1:
-            parts = dw.new_empty(splits, sum(sizes))
-            dw, db = parts, parts[0, sizes[0] :]
+        dw = into[weight] if splits == 1 else into[weight].new_empty(splits, into[weight].numel())
         kernels._weight_gradient[tiles, splits, models](
-            *(d, self._x, dw, db, values.weights[weight], values.weights[bias]),
+            *(d, self._x, dw, into[bias], values.weights[weight], values.weights[bias]),
             *(values.pruned[weight], values.pruned[bias], values.compute[weight]),
-            *(values.lr, rows, sum(sizes), chunk, self.height, self.width, self.padded, self.inputs),
-            *(self.outputs, self.taps, self.bias, update, d.element_size() < 4, bm, bn, bk, values.precision),
+            *(values.lr, rows, into[weight].numel(), chunk, self.height, self.width, self.padded, self.inputs),
+            *(self.outputs, self.taps, at_once, update, d.element_size() < 4, bm, bn, bk, values.precision),
             num_warps=warps,
             num_stages=stages,
         )
         if splits > 1:
-            kernels._join[(cdiv(sum(sizes), 512),)](parts, into[weight], into[bias], *sizes, splits, 512)
+            torch.sum(dw, 0, out=into[weight].view(-1))
+        if self.bias and not at_once:
+            column_sums(d, into[bias])
 
     def _gradient_tile(self, rows: int, size: int) -> tuple[int, int, int, int, int]:
         """Outputs, inputs and rows of a tile; warps; stages. Measured on an H200 for the shapes of cnn and vgg16."""
@@ -165,6 +165,15 @@ def blocks_of(rows: int, channels: int, models: int) -> tuple[int, int, int, int
     br, bc = 64, cover(channels, 16, 64)
     splits = max(1, min(4 * PROGRAMS // (models * cdiv(channels, bc)), cdiv(rows, 4 * br)))
     return br, bc, splits, cdiv(cdiv(rows, splits), br) * br
+
+
+def column_sums(x: torch.Tensor, out: torch.Tensor) -> None:
+    """Σ over the rows of (models, rows, channels)."""
+    models, rows, c = x.shape
+    br, bc, splits, chunk = blocks_of(rows, c, models)
+    parts = torch.empty(models, splits, c, device=x.device)
+    kernels._column_sums[cdiv(c, bc), splits, models](x, parts, rows, chunk, c, splits, br, bc)
+    torch.sum(parts, 1, out=out)
 
 
 @dataclass

@@ -104,14 +104,13 @@ def _weight_gradient(
     TAPS: tl.constexpr, BIAS: tl.constexpr, UPDATE: tl.constexpr, SHADOW: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """dW of one tap and one chunk of rows: a tile of outputs × inputs; db too, by one of the programs with its rows.
+    """dW of one tap and one chunk of rows: a tile of outputs × inputs.
 
-    UPDATE: plain SGD in place of writing the gradient down. Chunks lie `all_values` apart.
+    UPDATE: plain SGD in place of writing the gradient down. BIAS: db too, where a chunk is a single block of rows.
     """
     NB: tl.constexpr = (CIN + BN - 1) // BN
     tile, split, model = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     tap = tile % TAPS
-    first = tile % (TAPS * NB) == 0
     ins = (tile // TAPS) % NB * BN + tl.arange(0, BN)
     outs = tile // (TAPS * NB) * BM + tl.arange(0, BM)
     dy_ += model * rows_all * COUT
@@ -132,8 +131,7 @@ def _weight_gradient(
         a = tl.load(x + source[:, None] * CX + ins[None, :], mask=ok[:, None] & (ins < CX)[None, :], other=0.0)
         acc = tl.dot(tl.trans(g), a, acc, input_precision=PREC)
         if BIAS:
-            if first:
-                total += tl.sum(g.to(tl.float32), 0)
+            total += tl.sum(g.to(tl.float32), 0)
     own = model * (COUT * TAPS * CIN) + outs[:, None] * (TAPS * CIN) + (tap * CIN + ins)[None, :]
     here = (outs < COUT)[:, None] & (ins < CIN)[None, :]
     if UPDATE:
@@ -146,26 +144,30 @@ def _weight_gradient(
     else:
         tl.store(dw + split * all_values + own, acc, mask=here)
     if BIAS:
-        if first:
+        if tile % (TAPS * NB) == 0:
             at = model * COUT + outs
             if UPDATE:
                 off = tl.load(gone_b + at, mask=outs < COUT, other=1) != 0
                 bias = tl.load(b + at, mask=outs < COUT, other=0.0)
                 tl.store(b + at, tl.where(off, bias, bias - lr * total), mask=outs < COUT)
             else:
-                tl.store(db + split * all_values + at, total, mask=outs < COUT)
+                tl.store(db + at, total, mask=outs < COUT)
 
 
 @triton.jit
-def _join(parts, dw, db, weights, biases, SPLITS: tl.constexpr, BLOCK: tl.constexpr):
-    """Sum of the chunks of `_weight_gradient`: weights, and the biases that lie behind them."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    ok = i < weights + biases
-    total = tl.zeros((BLOCK,), tl.float32)
-    for split in range(SPLITS):
-        total += tl.load(parts + split * (weights + biases) + i, mask=ok, other=0.0)
-    tl.store(dw + i, total, mask=i < weights)
-    tl.store(db + i - weights, total, mask=ok & (i >= weights))
+def _column_sums(
+    x, sums, rows_all, CHUNK: tl.constexpr, C: tl.constexpr, SPLITS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
+):
+    """Sum over a chunk of rows, channel by channel."""
+    split, model = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    channels = tl.program_id(0) * BC + tl.arange(0, BC)
+    x += model * rows_all * C
+    total = tl.zeros((BR, BC), tl.float32)
+    for offset in range(0, CHUNK, BR):
+        rows = split * CHUNK + offset + tl.arange(0, BR)
+        ok = (rows < rows_all)[:, None] & (channels < C)[None, :]
+        total += tl.load(x + rows[:, None] * C + channels[None, :], mask=ok, other=0.0).to(tl.float32)
+    tl.store(sums + (model * SPLITS + split) * C + channels, tl.sum(total, 0), mask=channels < C)
 
 
 @triton.jit
