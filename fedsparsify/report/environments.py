@@ -15,7 +15,7 @@ from .runs import PLACE, Run
 from .style import label_of, rank_of
 
 # Settings of training that make another series where a run has another than most runs of its method.
-TRAINING = (*("batch_size", "lr", "momentum", "nesterov", "augment", "precision", "keep_optimizer", "wire_precision"),)
+TRAINING = ("batch_size", "lr", "momentum", "nesterov", "augment", "precision", "keep_optimizer", "wire_precision")
 TUNED = {"every": "F", "exponent": "n", "aggregate": ""}  # what the paper's appendix varies, and its letter
 NAMES = {"fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "digits": "Digits"}
 
@@ -134,9 +134,7 @@ class Environment:
             Series(method, variant, sparsity, tuple(sorted(runs, key=lambda run: run.seed)))
             for (method, variant, sparsity), runs in found.items()
         ]
-        return sorted(
-            made, key=lambda one: (rank_of(one.method), len(one.variant), str(one.variant), one.sparsity or 0.0)
-        )
+        return sorted(made, key=Series.order)
 
     def _usual_training(self) -> dict[str, dict[str, Any]]:
         """Method → the settings of training that most of its runs have."""

@@ -32,17 +32,18 @@ def canvas(panels: int = 1, width: float = 7.0, height: float = 4.0, **more: Any
     return figure, list(axes)
 
 
-def write(figure: Figure, folder: Path, name: str) -> None:
-    """Save a figure as SVG and PNG."""
+def write(figure: Figure, folder: Path, name: str, caption: str = "") -> None:
+    """Save a figure as SVG and PNG, with what it shows as its title."""
     for kind in ("svg", "png"):
-        save(figure, folder / f"{name}.{kind}")
+        save(figure, folder / f"{name}.{kind}", caption)
 
 
-def save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path, caption: str = "") -> None:
     """Save a figure in the format that its name says."""
     kind = path.suffix.lstrip(".") or "png"
+    facts = {"Title": caption} | ({"Date": None} if kind == "svg" else {})
     with matplotlib.rc_context(SVG), atomic(path) as file:
-        figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+        figure.savefig(file, format=kind, dpi=150, metadata=facts)
 
 
 def legend_below(figure: Figure, axes: Sequence[Any], columns: int = 4) -> None:

@@ -87,8 +87,10 @@ def _unpacked(made: Mapping[str, Any], shared: Mapping[str, Any], partition: lis
     optional = [made.get("sent_bytes"), *made.get("diagnosis", {}).values()]
     if not columns["round"] or len({len(column) for column in [*columns.values(), *filter(None, optional)]}) != 1:
         raise ValueError(f"the columns of {made['name']} differ in length")
-    if not all(isinstance(value, int | float) for column in columns.values() for value in column):
-        raise ValueError(f"the columns of {made['name']} are not numbers")
+    numbers = [value for column in [*columns.values(), made.get("sent_bytes") or []] for value in column]
+    numbers += [made[key] for key in ("total", "model_bytes") if made[key] is not None]
+    if not all(isinstance(value, int | float) for value in numbers):
+        raise ValueError(f"the figures of {made['name']} are not numbers")
     run = Run(
         name=str(made["name"]),
         table=_nested({**shared, **made["settings"]}),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,52 +20,54 @@ from .theorem import draw_theorem
 PANEL, HEIGHT = 5.2, 4.4
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A figure that was written as NAME.svg and NAME.png, and what it shows."""
+def draw_all(environments: Sequence[Environment], folder: Path, at: float | None = None) -> list[str]:
+    """Write every figure that these runs can make, as NAME.svg and NAME.png; their names.
 
-    name: str
-    caption: str
-
-
-def draw_all(environments: Sequence[Environment], folder: Path, at: float | None = None) -> list[Drawn]:
-    """Every figure that these runs can make; `at` is the sparsity at which methods are followed over the rounds."""
+    `at` is the sparsity at which methods are followed over the rounds.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     made = []
-    for drawn, figure in _figures(environments, at):
-        write(figure, folder, drawn.name)
-        made.append(drawn)
+    for name, caption, figure in figures_of(environments, at):
+        write(figure, folder, name, caption)
+        made.append(name)
     return made
 
 
-def _figures(environments: Sequence[Environment], at: float | None) -> Iterator[tuple[Drawn, Figure]]:
+def figures_of(environments: Sequence[Environment], at: float | None = None) -> Iterator[tuple[str, str, Figure]]:
+    """Every figure, its name and what it shows."""
+    seen: Counter[str] = Counter()
     for family in families_of(environments):
         slug = slug_of(str(family[0].table["data"]).removesuffix(".npz"), str(family[0].table["clients"]))
-        where = f"{family[0].data}, {family[0].clients}"
-        if figure := accuracy_against_sparsity(family):
-            yield (
-                Drawn(f"accuracy-sparsity-{slug}", f"{where}: accuracy after the last round against sparsity."),
-                figure,
-            )
-        level = at if at is not None else followed(family)
-        text = f"{where}: accuracy (solid, left) and parameters left (dashed, right)"
-        beside = f" Sparsity {level:g}." if level is not None else ""
-        yield Drawn(f"rounds-{slug}", f"{text} by round.{beside}"), progress(family, level)
-        yield Drawn(f"cost-{slug}", f"{where}: accuracy against what was sent.{beside}"), cost(family, level)
-        if figure := holdings(family):
-            yield Drawn(f"data-{slug}", f"{where}: samples by client and class."), figure
-        if figure := vote(family):
-            yield Drawn(f"vote-{slug}", f"{where}: FedSparsify-Local by majority vote and by average."), figure
+        seen[slug] += 1
+        slug += f"-v{seen[slug]}" if seen[slug] > 1 else ""
+        yield from _of_family(family, slug, at)
         for environment in family:
-            for key, name, letter in (("every", "frequency", "F"), ("exponent", "exponent", "n")):
-                if figure := tuning(environment, key, letter):
-                    yield Drawn(f"{name}-{environment.slug}", f"{environment.title}: the effect of {letter}."), figure
-            if figure := layers(environment):
-                yield Drawn(f"layers-{environment.slug}", f"{environment.title}: density of each layer."), figure
-            if figure := draw_theorem(environment):
-                yield Drawn(f"theorem-{environment.slug}", f"{environment.title}: the terms of Theorem 1."), figure
+            yield from _of_environment(environment)
     if figure := inference(environments):
-        yield Drawn("inference", "Inference: how many times as fast as the dense model, by sparsity."), figure
+        yield "inference", "How many times as fast as the dense model, by sparsity", figure
+
+
+def _of_family(family: Sequence[Environment], slug: str, at: float | None) -> Iterator[tuple[str, str, Figure]]:
+    where, level = f"{family[0].data}, {family[0].clients}", followed(family) if at is None else at
+    beside = f" at sparsity {level:g}" if level is not None else ""
+    if figure := accuracy_against_sparsity(family):
+        yield f"accuracy-sparsity-{slug}", f"{where}: final accuracy against sparsity", figure
+    yield f"rounds-{slug}", f"{where}: accuracy and parameters left by round{beside}", progress(family, level)
+    yield f"cost-{slug}", f"{where}: accuracy against what was sent{beside}", cost(family, level)
+    if figure := holdings(family):
+        yield f"data-{slug}", f"{where}: samples by client and class", figure
+    if figure := vote(family):
+        yield f"vote-{slug}", f"{where}: FedSparsify-Local by majority vote and by average", figure
+
+
+def _of_environment(environment: Environment) -> Iterator[tuple[str, str, Figure]]:
+    for key, name, letter in (("every", "frequency", "F"), ("exponent", "exponent", "n")):
+        if figure := tuning(environment, key, letter):
+            yield f"{name}-{environment.slug}", f"{environment.title}: the effect of {letter}", figure
+    if figure := layers(environment):
+        yield f"layers-{environment.slug}", f"{environment.title}: density of each layer", figure
+    if figure := draw_theorem(environment):
+        yield f"theorem-{environment.slug}", f"{environment.title}: the terms of Theorem 1", figure
 
 
 def followed(family: Sequence[Environment]) -> float | None:
@@ -197,7 +198,8 @@ def cost(family: Sequence[Environment], level: float | None) -> Figure:
 
 def holdings(family: Sequence[Environment]) -> Figure | None:
     """Who holds what: a bar for each client, stacked by class."""
-    known = [(environment, run.partition) for environment in family for run in environment.runs[:1] if run.partition]
+    held = {one.slug: next((run.partition for run in one.runs if run.partition), None) for one in family}
+    known = [(one, counts) for one in family if (counts := held[one.slug])]
     if not known:
         return None
     figure, axes = _panels([environment for environment, _ in known], sharey=True)
@@ -231,8 +233,8 @@ def tuning(environment: Environment, key: str, letter: str) -> Figure | None:
     _scale([left, right], series)
     for panel in (left, right):
         panel.grid(**GRID)
-    level = series[0].sparsity
-    figure.suptitle(f"{environment.title}: {look_of(series[0].method).label} at {level:g}")
+    level = "" if series[0].sparsity is None else f" at {series[0].sparsity:g}"
+    figure.suptitle(f"{environment.title}: {look_of(series[0].method).label}{level}")
     legend_below(figure, [left], 6)
     return figure
 

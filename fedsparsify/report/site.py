@@ -38,7 +38,7 @@ def write_site(environments: Sequence[Environment], notes: Sequence[str], out: P
     except ImportError:
         notes.append("No figures: they need matplotlib, pip install 'fedsparsify[report]'.")
     else:
-        figures = [drawn.name for drawn in draw_all(environments, out / "figures", at)]
+        figures = draw_all(environments, out / "figures", at)
     tables = write_tables(environments, out / "tables")
     page = out / "index.html"
     write_page(environments, notes, page)

@@ -21,7 +21,7 @@ def environments(tmp_path_factory):
 
 
 def test_every_figure_as_svg_and_png(environments, tmp_path):
-    drawn = {one.name for one in figures.draw_all(environments, tmp_path)}
+    drawn = set(figures.draw_all(environments, tmp_path))
     assert drawn == {
         *("accuracy-sparsity-digits-4", "rounds-digits-4", "cost-digits-4", "data-digits-4", "vote-digits-4"),
         *("frequency-digits-4-classes-2", "exponent-digits-4-classes-2", "theorem-digits-4-classes-2", "inference"),
@@ -53,14 +53,14 @@ def test_a_method_has_one_colour_and_methods_have_different_looks(environments):
 
 
 def test_legends_cover_no_data(environments):
-    made = [drawn for drawn in figures._figures(environments, None) if drawn[1].legends]
+    made = [(name, figure) for name, _, figure in figures.figures_of(environments) if figure.legends]
     assert len(made) >= 8
-    for drawn, figure in made:
+    for name, figure in made:
         figure.draw_without_rendering()
         (legend,) = figure.legends
         box = legend.get_window_extent()
         for panel in figure.axes:
-            assert not box.overlaps(panel.get_window_extent()), drawn.name
+            assert not box.overlaps(panel.get_window_extent()), name
 
 
 def test_runs_of_different_lengths(tmp_path):
@@ -69,7 +69,7 @@ def test_runs_of_different_lengths(tmp_path):
     write_run(tmp_path / "runs" / "c", sparsity=0.8, played=1)
     runs, notes = load_runs([tmp_path / "runs"])
     (environment,) = environments_of(runs)
-    drawn = {one.name for one in figures.draw_all([environment], tmp_path / "out")}
+    drawn = set(figures.draw_all([environment], tmp_path / "out"))
     assert "rounds-digits-4" in drawn
     assert len(notes) == 2
     assert [len(one.finals) for one in environment.series] == [0, 1]
@@ -77,5 +77,14 @@ def test_runs_of_different_lengths(tmp_path):
 
 def test_only_stopped_runs_still_make_curves(tmp_path):
     write_run(tmp_path / "runs" / "a", sparsity=0.9, played=2)
-    drawn = {one.name for one in figures.draw_all(environments_of(load_runs([tmp_path])[0]), tmp_path / "out")}
+    drawn = set(figures.draw_all(environments_of(load_runs([tmp_path])[0]), tmp_path / "out"))
     assert drawn >= {"rounds-digits-4", "cost-digits-4", "data-digits-4"}
+
+
+def test_environments_of_other_lengths_have_figures_of_their_own(tmp_path):
+    write_run(tmp_path / "runs" / "a", sparsity=0.9)
+    write_run(tmp_path / "runs" / "b", sparsity=0.9, rounds=4)
+    found = environments_of(load_runs([tmp_path])[0])
+    names = [name for name, _, _ in figures.figures_of(found)]
+    assert len(names) == len(set(names))
+    assert {"rounds-digits-4", "rounds-digits-4-v2"} <= set(names)
