@@ -32,9 +32,9 @@ def draw_theorem(environment: Environment) -> Figure | None:
     for i, (key, label) in enumerate(norms.items()):
         _line(left, run.round, run.diagnosis.get(key, []), SEQUENCE[i], label)
     left.set(xlabel="round", ylabel="norm", yscale="log", title="round by round")
-    for (label, values), colour in zip(terms(run).items(), (SEQUENCE[3], SEQUENCE[4], SEQUENCE[0]), strict=False):
+    for (label, values), colour in zip(terms(run).items(), SEQUENCE[4:7], strict=False):
         _line(right, run.round, values, colour, label)
-    right.set(xlabel="round", yscale="log", title="up to the round: the theorem's left side and two terms of its right")
+    right.set(xlabel="round", yscale="log", title="up to each round: the theorem's sides")
     for panel in (left, right):
         panel.grid(**GRID)
     sparsity = "" if run.sparsity is None else f" at {run.sparsity:g}"
@@ -60,12 +60,12 @@ def terms(run: Run) -> dict[str, list[float | None]]:
         return {}
     rate = float(run.table.get("lr", 1.0)) * _local_steps(run)
     rounds = np.maximum(np.asarray(run.round, float), 1)
-    counts = np.arange(1, len(gradient) + 1)
+    each = np.diff(rounds, prepend=0.0)  # rounds that a line stands for: one, or more where results were thinned
     scale = 4 / (rounds * rate)
     found = {
-        "mean ‖m ⊙ ∇f‖² so far": np.cumsum(gradient**2) / counts,
-        "start: 4/(tηS)·(f(w¹) − lowest f)": scale * (loss[0] - loss.min()),
-        "purges: 4/(tηS)·Σ Lₚ‖purged‖": scale * gradient.max() * np.cumsum(purged) * (rounds / counts),
+        "left side: mean ‖m ⊙ ∇f‖²": np.cumsum(each * gradient**2) / rounds,
+        "right side, start: 4/(tηS)·(f(w¹) − lowest f)": scale * (loss[0] - loss.min()),
+        "right side, purges: 4/(tηS)·Σ Lₚ‖purged‖": scale * gradient.max() * np.cumsum(each * purged),
     }
     return {name: [float(value) for value in values] for name, values in found.items()}
 
