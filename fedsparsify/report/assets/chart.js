@@ -28,10 +28,12 @@ function niceTicks(low, high, count) {
 }
 
 function logTicks(low, high) {
-  const ticks = [];
-  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) ticks.push(10 ** power);
-  const inside = ticks.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
-  return inside.length >= 2 ? inside : niceTicks(low, high, 4).filter((tick) => tick > 0);
+  const powers = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) powers.push(10 ** power);
+  const inside = (ticks) => ticks.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
+  const fine = inside(powers.flatMap((power) => [power, 2 * power, 5 * power])), coarse = inside(powers);
+  if (coarse.length > 3) return coarse;
+  return fine.length > 1 ? fine : niceTicks(low, high, 4).filter((tick) => tick > 0);
 }
 
 // An axis from values to pixels. `names` makes it one of evenly spaced names.

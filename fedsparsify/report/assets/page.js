@@ -186,8 +186,8 @@ const times = (factor) => (factor && Number.isFinite(factor) ? ` (×${fixed(2)(f
 const COLUMNS = [
   ["Method", (row) => cell(row.label, row.label)],
   ["Sparsity", (row) => cell(row.sparsity ?? 0, row.sparsity !== null ? String(row.sparsity) : row.dense ? "dense" : "free")],
-  ["Seeds", (row) => cell(row.seeds, String(row.seeds))],
   ["Accuracy", (row) => cell(row.accuracy, row.accuracy === null ? "" : fixed(4)(row.accuracy) + (row.low < row.high ? ` [${fixed(3)(row.low)}–${fixed(3)(row.high)}]` : ""))],
+  ["Seeds", (row) => cell(row.seeds, String(row.seeds))],
   ["Params", (row) => cell(row.params, fixed(0)(row.params ?? 0))],
   ["Size, MB", (row) => cell(row.size, fixed(3)(row.size ?? 0) + times(row.sizeTimes))],
   ["C.C., paper's", (row) => cell(row.paper, fixed(1)(row.paper ?? 0) + times(row.paperTimes))],
