@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from made_runs import TOTAL, write_grid, write_run
 from fedsparsify.errors import RunError
 from fedsparsify.report import environments_of, load_runs, write_packed
 from fedsparsify.report.packed import kept_rounds, thinned
+from fedsparsify.report.page import page_of
+from fedsparsify.report.site import tables_of
 
 
 def test_a_runs_folder(tmp_path):
@@ -143,3 +147,30 @@ def test_settings_that_differ_make_series_of_their_own(tmp_path):
         "FedSparsify-Global (lr 0.5)": ["c"],
         "FedSparsify-Global (F = 3)": ["d"],
     }
+
+
+def test_any_damage_to_any_file_still_gives_a_page(tmp_path):
+    """Files cut, bytes changed, values replaced: sixty times, each from the whole."""
+    write_run(tmp_path / "whole" / "a", sparsity=0.9, diagnose=True)
+    write_run(tmp_path / "whole" / "b", method="fedavg")
+    write_packed(environments_of(load_runs([tmp_path / "whole"])[0]), tmp_path / "whole")
+    files = sorted(path for path in (tmp_path / "whole").rglob("*") if path.is_file())
+    rng = random.Random(8)
+    for _ in range(60):
+        path = rng.choice(files)
+        before = path.read_bytes()
+        path.write_bytes(damaged(before, rng))
+        runs, notes = load_runs([tmp_path / "whole"])
+        environments = environments_of(runs)
+        assert page_of(environments, notes)
+        assert tables_of(environments) or not runs or not any(run.complete for run in runs)
+        path.write_bytes(before)
+
+
+def damaged(data: bytes, rng: random.Random) -> bytes:
+    at = rng.randrange(len(data))
+    values = [found.span() for found in re.finditer(rb"[-.\d]+|\"[\w:.-]+\"", data)]
+    start, end = rng.choice(values) if values else (at, at + 1)
+    replaced = data[:start] + rng.choice([b"null", b"-1", b"1e999", b'"x"', b"[]", b"{}", b"NaN"]) + data[end:]
+    flipped = data[:at] + bytes([rng.randrange(256)]) + data[at + 1 :]
+    return rng.choice([data[:at], flipped, replaced, data[:at] + data[at + 40 :]])
