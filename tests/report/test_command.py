@@ -40,7 +40,7 @@ def test_models_are_timed(tmp_path):
     timing = json.loads((tmp_path / "runs" / "sparse" / "inference.json").read_text())
     assert (timing["batch"], timing["threads"], timing["seconds"]) == (4, 1, 0.1)
     assert (tmp_path / "site" / "figures" / "inference.svg").exists()
-    assert "our engine, batch 4, 1 threads" in (tmp_path / "site" / "tables" / "table-digits-2-iid.md").read_text()
+    assert "our engine, batch 4, threads: 1" in (tmp_path / "site" / "tables" / "table-digits-2-iid.md").read_text()
 
 
 @pytest.mark.parametrize(
