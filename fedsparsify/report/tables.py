@@ -79,7 +79,7 @@ def comparison(environment: Environment) -> Table:
 
 def _how_timed(timing: Timing) -> str:
     return (
-        f"Speed: our engine, batch {timing.batch}, threads: {timing.threads}, one stream, {timing.seconds:g} s a model, "
+        f"Speed: our engine, batch {timing.batch}, threads: {timing.threads}, one stream, {timing.seconds:g} s a model "
         f"in turns of a second; iterations scaled to {SERVED_SECONDS} s. The paper: DeepSparse, 8 streams on 16 cores."
     )
 
