@@ -91,7 +91,7 @@ HEAVY = {
         *("arrays", "keyed", "networks", "clients", "federation", "tracing", "tracing_ops", "export", "rivals"),
     },
     "matplotlib": {"report"},
-    "flwr": set(),
+    "flwr": {"federation"},
     "onnx": {"export", "rivals"},
     "numba": {"inference"},
     "llvmlite": {"inference"},

@@ -31,9 +31,20 @@ class Entry:
     train_loss: float
     seconds: float
     refused: dict[str, str] = field(default_factory=dict)  # client → why its answer was left out
+    client_bytes: dict[str, list[int]] = field(default_factory=dict)  # over a network: client → bytes down and up
+    phases: dict[str, float] = field(default_factory=dict)  # over a network: seconds by what they went into
 
     def __getitem__(self, name: str) -> Any:
         return asdict(self)[name]
+
+
+def line(entry: Entry) -> str:
+    """A round as the file holds it; what only a network has is left out where there was none."""
+    table = asdict(entry)
+    return json.dumps({name: table[name] for name in table if table[name] or name not in NETWORK_ONLY}) + "\n"
+
+
+NETWORK_ONLY = ("client_bytes", "phases")
 
 
 class Ledger:
@@ -46,7 +57,7 @@ class Ledger:
     def append(self, entry: Entry) -> None:
         """Add a round; a kill cannot take it back, a power cut can until `sync`."""
         self.entries.append(entry)
-        self._write(json.dumps(asdict(entry)) + "\n")
+        self._write(line(entry))
 
     def sync(self) -> None:
         """Have everything on the disk itself: before a checkpoint is written, which must never be ahead."""
@@ -73,7 +84,7 @@ class Ledger:
         if round is not None and (not self.entries or self.entries[-1].round != round):
             last = self.entries[-1].round if self.entries else 0
             raise RunError(f"{self.path} ends at round {last}, but the checkpoint is of round {round}.")
-        lines = "".join(json.dumps(asdict(entry)) + "\n" for entry in self.entries)
+        lines = "".join(map(line, self.entries))
         with atomic(self.path) as file:
             file.write(lines.encode())
 

@@ -75,18 +75,9 @@ class Simulated:
         """The model where this federation trains: on a GPU it stays there from round to round."""
         return model if self._device.type == "cpu" else model.beside(self._network.weights)
 
-    def participants(self, round: int, cohort: float | None = None) -> list[int]:
-        """The clients that a round asks, drawn without replacement: as many as the run says, or `cohort`."""
-        config = self._config
-        count = config.participants if cohort is None else int(min(cohort, config.clients))
-        if count == config.clients:
-            return list(range(config.clients))
-        rng = np.random.default_rng(np.random.SeedSequence([config.seed, round], spawn_key=(0,)))
-        return sorted(rng.choice(config.clients, count, replace=False).tolist())
-
     def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
         """Every participant's answer; the cohort advances in lock-step, and all pending `Fit`s are one computation."""
-        workers = [self._worker(round, client) for client in self.participants(round, method.cohort(round))]
+        workers = [self._worker(round, client) for client in participants(self._config, round, method.cohort(round))]
         clients = [method.client(round, model) for _ in workers]
         pending = {i: next(client) for i, client in enumerate(clients)}
         done: dict[int, Update] = {}
@@ -124,6 +115,15 @@ class Simulated:
     def evaluate(self, model: SparseModel) -> Evaluation:
         """Accuracy and loss on the data set's test samples."""
         return evaluate(self._network, model, self.machine.test)
+
+
+def participants(config: RunConfig, round: int, cohort: float | None = None) -> list[int]:
+    """The clients that a round asks, drawn without replacement: as many as the run says, or `cohort`."""
+    count = config.participants if cohort is None else int(min(cohort, config.clients))
+    if count == config.clients:
+        return list(range(config.clients))
+    rng = np.random.default_rng(np.random.SeedSequence([config.seed, round], spawn_key=(0,)))
+    return sorted(rng.choice(config.clients, count, replace=False).tolist())
 
 
 def build_for(config: RunConfig, dataset: Dataset) -> torch.nn.Module:

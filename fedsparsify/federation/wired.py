@@ -33,8 +33,6 @@ class Wired:
             if version not in downloads:
                 downloads[version] = self._carry(model, self.memory.mask(version, mask.size))[0]
             uploaded, decoded = self._carry(update.model, mask if update.model.layout == model.layout else None)
-            if update.scores is not None:
-                uploaded += len(update.scores.tobytes())  # dense float32, as they are
             uploaded += 0 if update.scores is None else len(encode(as_model(update.scores)))
             self.memory.sent(update.client, round, mask)
             yield replace(update, model=decoded, download_bytes=downloads[version], upload_bytes=uploaded)
