@@ -14,7 +14,7 @@ from ..wire.files import atomic
 def write_report(folder: Path) -> list[str]:
     """Draw a run's figures and write its report; returns notes for the reader, such as why a figure is missing."""
     config, history = load_config(folder / "config.toml"), read_history(folder / "history.jsonl")
-    notes = []
+    notes, held = [], folder / "partition.json"  # a server does not know who holds what
     try:
         from .figures import draw_curves, draw_partition
     except ImportError:
@@ -22,12 +22,14 @@ def write_report(folder: Path) -> list[str]:
     else:
         title = f"{config.method_name} on {config.data}, {config.split}, {config.clients} clients"
         draw_curves(history, folder / "curves.png", title)
-        draw_partition(json.loads((folder / "partition.json").read_text()), folder / "partition.png")
+        if held.exists():
+            draw_partition(json.loads(held.read_text()), folder / "partition.png")
     rows = "\n".join(f"| {name} | {value} |" for name, value in summary_rows(config, history, folder / "model.fsz"))
     settings = (folder / "config.toml").read_text()
     page = (
         f"# {config.method_name} on {config.data}\n\n| | |\n|---|---|\n{rows}\n\n"
-        f"![accuracy and size by round](curves.png)\n\n![who held what](partition.png)\n\n"
+        "![accuracy and size by round](curves.png)\n\n"
+        f"{'![who held what](partition.png)' * held.exists()}\n\n"
         f"Reproduce: `fedsparsify run config.toml`, with\n\n```toml\n{settings}```\n"
     )
     with atomic(folder / "report.md") as file:

@@ -70,15 +70,12 @@ class Link:
 
     def write_connection(self) -> None:
         """Flower's config file: how `flwr` reaches the SuperLink."""
-        security = (
-            "insecure = true"
-            if self.keys is None
-            else f"root-certificates = {json.dumps(str(self.keys.folder.resolve() / 'ca.crt'))}"
-        )
-        text = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{self.address}"\n{security}\n'
+        ca = None if self.keys is None else json.dumps(str(self.keys.folder.resolve() / "ca.crt"))
+        security = "insecure = true" if ca is None else f"root-certificates = {ca}"
+        where = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{self.address}"\n'
         self.home.mkdir(parents=True, exist_ok=True)
         with atomic(self.home / "config.toml") as file:
-            file.write(text.encode())
+            file.write(f"{where}{security}\n".encode())
 
 
 def supernode(

@@ -15,7 +15,6 @@ import numpy as np
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
-from ...clients.clock import step_times
 from ...clients.flat import FlatModule
 from ...clients.worker import Evaluation, evaluate
 from ...config import RunConfig
@@ -83,10 +82,6 @@ class Networked:
     def initial(self) -> SparseModel:
         """The model that every run with this seed starts from."""
         return model_of(build_for(self._config, self._dataset))
-
-    def measure_times(self) -> str:
-        """How long a training step takes here, as the setting `times` of a method names it."""
-        return step_times(self._network, self.machine.test.x[: self._config.batch_size])
 
     def evaluate(self, model: SparseModel) -> Evaluation:
         """Accuracy and loss on the server's test samples."""

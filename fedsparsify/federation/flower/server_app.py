@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import fcntl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from logging import getLogger
 from pathlib import Path
 
@@ -10,10 +12,11 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from ...data import load_dataset
-from ...errors import FedSparsifyError
+from ...errors import FedSparsifyError, RunError
 from ...options import read_settings, settings
 from ..ledger import Entry
 from ..run import Journal, Result, RunFolder
+from .processes import STOPPED
 from .server import Networked, Patience, persistent
 from .task import Task
 
@@ -27,7 +30,7 @@ def main(grid: Grid, context: Context) -> None:
     try:
         play_over(grid, context.run_config)
     except FedSparsifyError as error:
-        LOG.error("fedsparsify stopped: %s: %s", type(error).__name__, error)
+        LOG.error("%s%s: %s", STOPPED, type(error).__name__, error)
         raise
 
 
@@ -37,13 +40,29 @@ def play_over(grid: Grid, found: Mapping[str, object]) -> Result:
     given = {name: found[name] for name in settings(Patience) if name in found}
     patience = Patience(**read_settings(Patience, given, "serve"))
     config, dataset = task.config, load_dataset(task.config.data)
-    journal = Journal(config, RunFolder(Path(str(found["out"]))), bool(found.get("resume", False)))
-    federation = Networked(config, dataset, grid, journal.memory, patience)
-    model, first = journal.start(federation.initial)
-    rounds = persistent(federation, config, model, first, patience.retries)
-    model = journal.keep(rounds, model, federation.velocities, report)
-    journal.finish(model, dataset, federation.machine.graph)
+    folder = RunFolder(Path(str(found["out"])))
+    with alone(folder.path):
+        journal = Journal(config, folder, resume=bool(found.get("resume", False)))
+        federation = Networked(config, dataset, grid, journal.memory, patience)
+        model, first = journal.start(federation.initial)
+        rounds = persistent(federation, config, model, first, patience.retries)
+        model = journal.keep(rounds, model, federation.velocities, report)
+        journal.finish(model, dataset, federation.machine.graph)
     return Result(model, journal.ledger.entries)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process: a ServerApp that was thought dead must not write beside its successor."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+    except BlockingIOError:
+        raise RunError(f"another process plays the run in {folder}. End it first.") from None
+    except OSError as error:
+        raise RunError(f"{folder} cannot be written: {error.strerror}.") from error
 
 
 def report(entry: Entry) -> None:
