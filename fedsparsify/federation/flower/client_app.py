@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -14,13 +12,6 @@ from .messages import Hello, Question
 from .notes import Notes
 
 app = ClientApp()
-
-
-def notes_of(context: Context) -> Notes:
-    """The node's folder: the one it was started with, or one of its own in Flower's home."""
-    named = context.node_config.get("folder")
-    home = Path(os.environ.get("FLWR_HOME", "~/.flwr")).expanduser()
-    return Notes(Path(str(named)) if named else home / "fedsparsify" / str(context.node_id))
 
 
 def number_of(settings: Mapping[str, object]) -> int:
@@ -36,7 +27,7 @@ def hello(message: Message, context: Context) -> Message:
     """Say who this node is; without torch, as the first thing that a server asks."""
     from ... import __version__
 
-    masks = b"".join(notes_of(context).names())
+    masks = b"".join(Notes.of(context.node_config, context.node_id).names())
     return Message(Hello(number_of(context.node_config), masks, __version__).content(), reply_to=message)
 
 
@@ -49,5 +40,5 @@ def train(message: Message, context: Context) -> Message:
     task = Task.read(context.run_config)
     data = str(context.node_config.get("data", task.config.data))
     device = str(context.node_config.get("device", "cpu"))
-    node = Node(task, notes_of(context), data, device)
+    node = Node(task, Notes.of(context.node_config, context.node_id), data, device)
     return Message(node.answer(Question.read(message.content)).content(), reply_to=message)

@@ -6,7 +6,7 @@ A record of bytes is one object on Flower's wire; an `Array` would be three, eac
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from flwr.app import ConfigRecord, RecordDict
 
@@ -14,7 +14,6 @@ from ...errors import WireError
 
 RECORD = "fedsparsify"
 KINDS = {"int": int, "float": float, "bytes": bytes, "str": str}
-T = TypeVar("T")
 
 
 class Fields:
@@ -75,3 +74,14 @@ class Hello(Fields):
     def names(self) -> set[bytes]:
         """The masks' names."""
         return {self.masks[i : i + 8] for i in range(0, len(self.masks), 8)}
+
+
+@dataclass(frozen=True)
+class Parcel(Fields):
+    """A model for somebody else's training loop: what it needs beside the loop's own records."""
+
+    round: int
+    model: bytes
+    trainable: int  # how many entries its mask has
+    method: str  # its name and settings, as JSON
+    dtypes: str  # of arrays that are not float32, as JSON

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,12 @@ class Notes:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"{folder} cannot be made: {error.strerror}.") from error
+
+    @classmethod
+    def of(cls, settings: Mapping[str, object], node: int) -> Notes:
+        """Those of a node: in the folder that it was started with, or in one of its own in Flower's home."""
+        home = Path(os.environ.get("FLWR_HOME", "~/.flwr")).expanduser()
+        return cls(Path(str(settings.get("folder", home / "fedsparsify" / str(node)))))
 
     def names(self) -> list[bytes]:
         """The masks that are here, oldest first."""

@@ -206,7 +206,7 @@ class Networked:
         answer = Answer.read(reply.content)
         if (answer.round, answer.client) != (asked.round, asked.client):
             raise WireError(f"it answers as client {answer.client} for round {answer.round}")
-        most = 5 * self._network.layout.total + SPARE
+        most = most_bytes(self._network.layout)
         if (size := max(len(answer.model), len(answer.scores))) > most:
             raise WireError(f"it sent {size:,} bytes; at most {most:,} can be a model of this run")
         return answer
@@ -248,6 +248,11 @@ def persistent(
                 raise ClientError(f"{error} {why}".strip()) from None
             left -= 1
             LOG.warning("round %d is played again: %s %s", first, error, why)
+
+
+def most_bytes(layout: Layout) -> int:
+    """What a client may send for a model at the most; looked at before anything is decoded."""
+    return 5 * layout.total + SPARE
 
 
 def plain(text: str) -> str:
