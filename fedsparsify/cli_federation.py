@@ -41,6 +41,9 @@ def _end_on_sigterm() -> None:
 @click.option("--port", default=8000, show_default=True, help="port to listen at")
 @click.option("--keys", type=PATH, help="folder with certificate and nodes' public keys, see `fedsparsify keys`")
 @click.option("--insecure", is_flag=True, help="without encryption and without asking who joins: for trials only")
+@click.option(
+    "--ray", is_flag=True, help="no real clients: Flower's simulation engine, on a Ray cluster or this machine"
+)
 @click.option("--deadline", default=600.0, show_default=True, help="seconds that a round waits for answers")
 @click.option(
     "--wait", default=600.0, show_default=True, help="seconds to wait for clients: for all first, then min_clients"
@@ -55,6 +58,7 @@ def serve(
     port: int,
     keys: Path | None,
     insecure: bool,
+    ray: bool,
     app_only: bool,
     **patience: Any,
 ) -> int:
@@ -72,10 +76,11 @@ def serve(
     from .report import write_report
 
     console = Console()
-    if (keys is None) != insecure:
-        raise ConfigError("serve needs either --keys DIR (make it with `fedsparsify keys DIR`) or --insecure.")
+    if (keys is not None) + insecure + ray != 1:
+        raise ConfigError("serve needs one of --keys DIR (make it with `fedsparsify keys DIR`), --insecure and --ray.")
     made, folder = _run_of(config, out, resume)
-    link = Link(host, port, Keys(keys) if keys else None, folder.path.resolve() / "flower")
+    home = folder.path.resolve() / "flower"
+    link = Link("127.0.0.1" if ray else host, port, Keys(keys) if keys else None, home, made.clients if ray else 0)
     if link.keys:
         link.keys.check()
     if folder.config.exists() and not resume:
@@ -83,7 +88,8 @@ def serve(
     task, app = make_task(made, folder), folder.path / "app"
     settings = task.settings() | {"out": str(folder.path.resolve())} | asdict(Patience(**patience))
     write_app(app, settings | {"resume": resume})
-    again = f"fedsparsify serve --out {folder.path} --resume {f'--keys {keys}' if keys else '--insecure'} --port {port}"
+    secured = f"--keys {keys}" if keys else "--ray" if ray else "--insecure"
+    again = f"fedsparsify serve --out {folder.path} --resume {secured} --port {port}"
     if app_only:
         link.write_connection()
         console.print(f"export FLWR_HOME={link.home}", soft_wrap=True, highlight=False)
@@ -94,7 +100,7 @@ def serve(
     server = Server(link, _say(console))
     try:
         with server.open(), Progress(console, made) as progress:
-            console.print(f"Waiting for {made.clients} clients at port {port}.")
+            console.print(f"{made.clients} clients take part, at port {port}.")
             for restart in range(RESTARTS + 1):
                 if server.play(app, folder, made.rounds, progress.show):
                     break

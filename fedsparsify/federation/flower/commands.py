@@ -44,6 +44,7 @@ class Link:
     port: int
     keys: Keys | None
     home: Path  # of Flower's own files
+    simulated: int = 0  # nodes of Flower's simulation engine, in the place of real ones
 
     @property
     def address(self) -> str:
@@ -55,7 +56,7 @@ class Link:
         command = ["flower-superlink", "--host", self.host, "--port", str(self.port)]
         command += ["--database", str(self.home / "superlink.db"), "--disable-runtime-dependency-installation"]
         if self.keys is None:
-            return [*command, "--insecure"]
+            return [*command, "--insecure", *(["--simulation"] if self.simulated else [])]
         folder = self.keys.folder
         command += ["--ssl-ca-certfile", str(folder / "ca.crt"), "--ssl-certfile", str(folder / "server.crt")]
         return [*command, "--ssl-keyfile", str(folder / "server.key"), "--enable-supernode-auth"]
@@ -66,7 +67,9 @@ class Link:
 
     def run(self, app: Path) -> list[str]:
         """Run our app."""
-        return ["flwr", "run", str(app), CONNECTION, "--stream"]
+        command = ["flwr", "run", str(app), CONNECTION, "--stream"]
+        nodes = f"num-supernodes={self.simulated} client-resources-num-cpus=1"
+        return [*command, "--federation-config", nodes] if self.simulated else command
 
     def write_connection(self) -> None:
         """Flower's config file: how `flwr` reaches the SuperLink."""

@@ -50,10 +50,21 @@ def test_the_same_model_as_the_simulator(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_the_same_as_in_the_simulator(tmp_path, method):
-    config = RunConfig(method=method, clients=2, rounds=3, epochs=1, min_clients=2, momentum=0.5, keep_optimizer=True)
+    table = {"name": method} | ({"tune": 1} if method == "oneshot-ft" else {})
+    config = RunConfig(method=table, clients=2, rounds=3, epochs=1, min_clients=2, momentum=0.5, keep_optimizer=True)
     with Processes(tmp_path, config) as federation:
         serve = federation.serve()
         for client in range(2):
             federation.join(client)
+        assert serve.wait(300) == 0, federation.words("serve")
+    check_equal(federation)
+
+
+@pytest.mark.slow
+def test_flowers_simulation_engine_runs_the_same_app(tmp_path):
+    pytest.importorskip("ray")
+    config = RunConfig(clients=3, rounds=3, epochs=2, sparsity=0.9, min_clients=3)
+    with Processes(tmp_path, config) as federation:
+        serve = federation.start("serve", "serve", "config.toml", "--out", "run", "--ray", "--port", federation.port)
         assert serve.wait(300) == 0, federation.words("serve")
     check_equal(federation)
