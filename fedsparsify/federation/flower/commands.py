@@ -124,7 +124,7 @@ def environment(home: Path | None) -> dict[str, str]:
         "PATH": os.pathsep.join([bin, os.environ.get("PATH", "")]),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
     }
     return os.environ | ours | ({"FLWR_HOME": str(home)} if home else {})
 

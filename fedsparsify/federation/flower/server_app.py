@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from logging import getLogger
 from pathlib import Path
+from typing import IO
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -52,17 +54,31 @@ def play_over(grid: Grid, found: Mapping[str, object]) -> Result:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process: a ServerApp that was thought dead must not write beside its successor."""
+def alone(folder: Path, patience: float = 30.0) -> Iterator[None]:
+    """Hold a folder for this process: a ServerApp that was thought dead must not write beside its successor.
+
+    One that was told to end takes a few seconds.
+    """
+    until = time.monotonic() + patience
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield
-    except BlockingIOError:
-        raise RunError(f"another process plays the run in {folder}. End it first.") from None
+        file = (folder / "lock").open("w")
     except OSError as error:
         raise RunError(f"{folder} cannot be written: {error.strerror}.") from error
+    with file:
+        while not _locked(file):
+            if time.monotonic() > until:
+                raise RunError(f"another process plays the run in {folder}. End it first.")
+            time.sleep(0.2)
+        yield
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def report(entry: Entry) -> None:

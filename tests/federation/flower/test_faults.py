@@ -207,7 +207,7 @@ def test_numbers(tmp_path, monkeypatch):
 
 
 def test_one_process_a_folder(tmp_path):
-    with alone(tmp_path), pytest.raises(RunError, match="another process"), alone(tmp_path):
+    with alone(tmp_path), pytest.raises(RunError, match="another process"), alone(tmp_path, 0):
         pass
 
 
