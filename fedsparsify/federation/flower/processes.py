@@ -47,6 +47,8 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 class Server:
     """A SuperLink and the runs of our app on it, for as long as the block lasts."""
 
+    _process: subprocess.Popen[bytes]
+
     def __init__(self, link: Link, say: Callable[[str], None]) -> None:
         self._link, self._say = link, say
         self._env = environment(link.home)
@@ -73,6 +75,7 @@ class Server:
                 words = f"{done.stdout} {done.stderr}"
                 if done.returncode and "already" not in words:
                     raise RunError(f"the SuperLink does not take {command[3]}: {' '.join(words.split())[-300:]}")
+            self._process = process
             yield
 
     def play(self, app: Path, folder: RunFolder, rounds: int, show: Callable[[Entry], None]) -> bool:
@@ -95,6 +98,8 @@ class Server:
                     time.sleep(0.5)
         if folder.model.exists() and self._shown == rounds:
             return True
+        if self._process.poll() is not None:
+            raise RunError(f"the SuperLink is gone: {_last_words(self.log)}  ({self.log})")
         words = log.read_text(errors="replace")
         if STOPPED in words:
             raise ClientError(words.rpartition(STOPPED)[2].splitlines()[0].partition(": ")[2])
