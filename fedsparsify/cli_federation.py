@@ -89,7 +89,7 @@ def serve(
     settings = task.settings() | {"out": str(folder.path.resolve())} | asdict(Patience(**patience))
     write_app(app, settings | {"resume": resume})
     secured = f"--keys {keys}" if keys else "--ray" if ray else "--insecure"
-    again = f"fedsparsify serve --out {folder.path} --resume {secured} --port {port}"
+    again = f"fedsparsify serve --out {folder.path} --resume {secured} --host {host} --port {port}"
     if app_only:
         link.write_connection()
         console.print(f"export FLWR_HOME={link.home}", soft_wrap=True, highlight=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -142,5 +143,6 @@ def _listens(address: str) -> bool:
 
 
 def _last_words(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return " | ".join(lines[-3:])[-500:]
+    """The end of a log on one line, without its colours."""
+    text = re.sub(r"\x1b\[\d*m", "", log.read_text(errors="replace"))
+    return " | ".join(line.strip() for line in text.splitlines()[-3:])[-300:]

@@ -88,3 +88,12 @@ def descendants(pid: int) -> list[int]:
         new = [child for child, parent in parents.items() if parent in new]
         below += new
     return below
+
+
+def process_of(pid: int, word: str) -> int:
+    """The process below `pid` whose command line has that word."""
+    for child in descendants(pid):
+        command = Path(f"/proc/{child}/cmdline")
+        if command.exists() and word.encode() in command.read_bytes():
+            return child
+    raise AssertionError(f"there is no {word}")

@@ -7,10 +7,9 @@ import os
 import random
 import signal
 import time
-from pathlib import Path
 
 import pytest
-from real import Processes, descendants, kill
+from real import Processes, kill, process_of
 
 from fedsparsify import RunConfig, load, run
 from fedsparsify.federation.ledger import read_history
@@ -23,15 +22,6 @@ from fedsparsify.federation.flower import messages
 content = messages.Answer.content
 messages.Answer.content = lambda self: content(replace(self, model=os.urandom(5000)))
 """
-
-
-def serverapp(pid: int) -> int:
-    """The ServerApp's process, somewhere below `serve`."""
-    for child in descendants(pid):
-        command = Path(f"/proc/{child}/cmdline")
-        if command.exists() and b"flwr-serverapp" in command.read_bytes():
-            return child
-    raise AssertionError("there is no ServerApp")
 
 
 @pytest.mark.slow
@@ -61,7 +51,7 @@ def test_chaos(tmp_path, monkeypatch):
                 time.sleep(chance.uniform(0, 15))
                 happened.append((after, what, round(time.monotonic() - began)))
                 if what == "server":
-                    os.kill(serverapp(serve.pid), signal.SIGKILL)
+                    os.kill(process_of(serve.pid, "flwr-serverapp"), signal.SIGKILL)
                 else:
                     kill(nodes[what])
                     nodes[what] = federation.join(what)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 import numpy as np
 import pytest
-from real import Processes
+from real import Processes, process_of
 
 from fedsparsify import METHODS, RunConfig, load, run
 from fedsparsify.federation.flower.keys import make_keys
@@ -57,6 +59,30 @@ def test_every_method_is_the_same_as_in_the_simulator(tmp_path, method):
         for client in range(2):
             federation.join(client)
         assert serve.wait(300) == 0, federation.words("serve")
+    check_equal(federation)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["flwr-serverapp", "flower-superlink", "serve"])
+def test_what_is_killed_at_the_server_goes_on_from_its_checkpoint(tmp_path, victim):
+    config = RunConfig(clients=2, rounds=5, epochs=1, sparsity=0.9, min_clients=2, momentum=0.5, keep_optimizer=True)
+    with Processes(tmp_path, config) as federation:
+        serve = federation.serve()
+        for client in range(2):
+            federation.join(client)
+        history = federation.out / "history.jsonl"
+        federation.until(lambda: history.exists() and history.read_text().count("\n") > 1, 200)
+        if victim == "serve":
+            serve.terminate()  # as a service manager does
+            assert serve.wait(60) == 130 and "Nothing is lost" in federation.words("serve")
+        else:
+            os.kill(process_of(serve.pid, victim), signal.SIGKILL)
+        if victim == "flower-superlink":
+            assert serve.wait(120) == 2 and "--resume" in federation.words("serve")
+        if victim != "flwr-serverapp":  # that one is started again by itself
+            where = ["--keys", "keys", "--host", "127.0.0.1", "--port", federation.port]
+            serve = federation.start("again", "serve", "--out", "run", "--resume", *where)
+        assert serve.wait(300) == 0, federation.words("serve") + federation.words("again")
     check_equal(federation)
 
 
