@@ -1,6 +1,7 @@
-"""A question and its answer as Flower carries them: one record of plain fields, whose models are blobs of our codec.
+"""A question and its answer as Flower carries them: plain fields, and a model that is a blob of our codec.
 
-A record of bytes is one object on Flower's wire; an `Array` would be three, each with requests of its own.
+A record of bytes is one object on Flower's wire; an `Array` would be three, each with requests of its own. The model
+has a record to itself, as equal objects are kept once: what ten clients are sent gets to the SuperLink one time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from ...errors import WireError
 
-RECORD = "fedsparsify"
+RECORD, MODEL = "fedsparsify", "fedsparsify-model"
 KINDS = {"int": int, "float": float, "bytes": bytes, "str": str}
 
 
@@ -22,17 +23,22 @@ class Fields:
     def content(self) -> RecordDict:
         """What a message carries."""
         values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-        return RecordDict({RECORD: ConfigRecord(values)})
+        content = RecordDict()
+        if "model" in values:
+            content[MODEL] = ConfigRecord({"model": values.pop("model")})
+        content[RECORD] = ConfigRecord(values)
+        return content
 
     @classmethod
     def read(cls, content: RecordDict) -> Self:
         """The fields of a message, each seen to be of its kind: whoever sent it may be anyone."""
-        record = content.config_records.get(RECORD)
-        if record is None:
+        records = content.config_records
+        if RECORD not in records:
             raise WireError(f"the message has no record {RECORD!r}")
+        values = dict(records[RECORD]) | dict(records.get(MODEL, {}))
         found: dict[str, Any] = {}
         for field in fields(cls):  # type: ignore[arg-type]
-            value = record.get(field.name)
+            value = values.get(field.name)
             if type(value) is not KINDS[str(field.type)]:
                 raise WireError(f"{field.name!r} must be of kind {field.type}. Received: {type(value).__name__}")
             found[field.name] = value

@@ -14,7 +14,7 @@ from ...errors import ConfigError
 from ...methods import Client, Fit, Method, Request, Update
 from ...model import SparseModel
 from ...wire.codec import decode, encode, known_name, mask_name
-from .messages import RECORD, Answer, Parcel
+from .messages import MODEL, RECORD, Answer, Parcel
 from .notes import Notes
 from .tensors import arrays_of, weights_of
 
@@ -64,7 +64,7 @@ class Loop:
     def ask(self, model: SparseModel) -> Message:
         """What the loop answers to a model."""
         content = self._message.content
-        rest = {key: record for key, record in content.items() if key != RECORD}
+        rest = {key: record for key, record in content.items() if key not in (RECORD, MODEL)}
         self._message.content = RecordDict(rest | {self._key: arrays_of(model, self._dtypes)})
         try:
             return self._next(self._message, self._context)

@@ -29,6 +29,7 @@ class Roster:
         """Client → node, of those that are connected now. New nodes are asked who they are, and not waited for."""
         connected = set(self._grid.get_node_ids())
         self._hear(connected)
+        self._refused &= connected  # whoever comes back is asked again
         known = {*self._nodes.values(), *self._refused, *(node for node, _ in self._asked.values())}
         if new := sorted(connected - known):
             asks = [Message(Hello().content(), node, MessageType.QUERY, ttl=HELLO_SECONDS) for node in new]

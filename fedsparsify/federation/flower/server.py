@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from logging import getLogger
+from math import isfinite
 
 import numpy as np
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
+from ... import __version__
 from ...clients.flat import FlatModule
 from ...clients.worker import Evaluation, evaluate
 from ...config import RunConfig
@@ -36,6 +38,7 @@ from .roster import Roster
 LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
 POLL_SECONDS = 0.2
 PULLED_AT_ONCE = 64 << 20  # bytes of dense models that may wait in memory: small ones are pulled many at a time
+MOST_SAMPLES = 1 << 40
 SPARE = 1 << 20  # bytes of names and headers beside a model's values
 
 
@@ -108,7 +111,7 @@ class Networked:
                         pending |= self._send(round, model, [(asked.client, asked.node, True)])
                         continue
                     with self._phase("decode"):
-                        update = self._update(answer, model)
+                        update = self._update(answer, method, model)
                 except (FedSparsifyError, MemoryError) as error:
                     self.refused[f"client {asked.client}"] = plain(str(error))
                     continue
@@ -148,6 +151,8 @@ class Networked:
 
     def _greeted(self, client: int, hello: Hello) -> None:
         """A node that has lost the mask we think it has is sent everything."""
+        if hello.version != __version__:
+            LOG.warning("client %d runs fedsparsify %s, the server %s", client, plain(hello.version), __version__)
         mask = self.memory.mask(self.memory.seen.get(client), self._network.layout.trainable)
         if mask is not None and mask_name(self._network.layout, mask) not in hello.names:
             del self.memory.seen[client]
@@ -206,14 +211,18 @@ class Networked:
         answer = Answer.read(reply.content)
         if (answer.round, answer.client) != (asked.round, asked.client):
             raise WireError(f"it answers as client {answer.client} for round {answer.round}")
+        if not (isfinite(answer.seconds) and answer.samples < MOST_SAMPLES):
+            raise WireError(f"it claims {answer.samples:,} samples and {answer.seconds} seconds")
         most = most_bytes(self._network.layout)
         if (size := max(len(answer.model), len(answer.scores))) > most:
             raise WireError(f"it sent {size:,} bytes; at most {most:,} can be a model of this run")
         return answer
 
-    def _update(self, answer: Answer, model: SparseModel) -> Update:
+    def _update(self, answer: Answer, method: Method, model: SparseModel) -> Update:
         layout, scores = model.layout, None
         decoded = decode(answer.model, model.mask, layout)
+        if not method.regrows and (back := int(np.count_nonzero(decoded.mask & ~model.mask))):
+            raise WireError(f"its mask is not of this round: it keeps {back:,} entries that are pruned")
         if answer.scores:
             expected = as_model(np.zeros(layout.trainable, np.float32)).layout
             scores = decode(answer.scores, None, expected).weights

@@ -56,11 +56,13 @@ def broken(make, client=2, round=2):
 
 
 LAYOUT = layout_of(build(CONFIG.network, (1, 8, 8), 10, CONFIG.seed))
-DENSE = np.ones(LAYOUT.trainable, np.bool_)
+
+
+DENSE_MODEL = SparseModel.dense(LAYOUT, np.ones(LAYOUT.total, np.float32))
 
 
 def model_with(value):
-    return encode(SparseModel.dense(LAYOUT, np.full(LAYOUT.total, value, np.float32)), DENSE, layout_known=True)
+    return encode(SparseModel.dense(LAYOUT, np.full(LAYOUT.total, value, np.float32)))
 
 
 def stale():
@@ -75,6 +77,9 @@ FAULTS = {
     "NaN": (lambda a, q: [replace(a, model=model_with(np.nan))], "weights are NaN or infinite"),
     "wrong shape": (lambda a, q: [replace(a, model=encode(small_model([1, 2, 3])))], "not those of the network"),
     "stale mask": (lambda a, q: [replace(a, model=stale())], "difference to mask"),
+    "mask of an older round": (lambda a, q: [replace(a, model=encode(DENSE_MODEL))], "entries that are pruned"),
+    "too many samples": (lambda a, q: [replace(a, samples=1 << 50)], "it claims"),
+    "no time": (lambda a, q: [replace(a, seconds=float("nan"))], "it claims"),
     "old round": (lambda a, q: [replace(a, round=1)], "for round 1"),
     "another client": (lambda a, q: [replace(a, client=0)], "as client 0"),
     "no samples": (lambda a, q: [replace(a, samples=0)], "no samples"),
@@ -91,9 +96,10 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_client_that_fails_is_left_out_and_named(tmp_path, fault):
     make, reason = FAULTS[fault]
-    result, _ = play(tmp_path, CONFIG, broken(make), **QUICK)
-    assert [entry.clients for entry in result.history] == [3, 2, 3]
-    assert reason in result.history[1].refused["client 2"]
+    round = 3 if "older" in fault else 2  # the first that has pruned entries, or one that has a round after it
+    result, _ = play(tmp_path, CONFIG, broken(make, round=round), **QUICK)
+    assert [entry.clients for entry in result.history] == [3, *([2, 3] if round == 2 else [3, 2])]
+    assert reason in result.history[round - 1].refused["client 2"]
     assert result.model.sparsity == pytest.approx(0.9, abs=1e-4) and result.history[-1].accuracy > 0.4
     kept = read_history(tmp_path / "run/history.jsonl")
     assert kept == result.history

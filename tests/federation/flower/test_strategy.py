@@ -16,7 +16,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedsparsify.errors import ConfigError
 from fedsparsify.federation.flower import SparseStrategy, sparse_mod
-from fedsparsify.federation.flower.messages import RECORD, Answer
+from fedsparsify.federation.flower.messages import MODEL, Answer
 from fedsparsify.federation.flower.tensors import layout_of
 from fedsparsify.methods import FedSparsifyLocal
 
@@ -75,7 +75,7 @@ def test_the_example_trains_a_sparse_model(tmp_path, quickstart):
     assert last["zeros"] == pytest.approx(0.95, abs=1e-3) == strategy.model.sparsity
     sent = [metrics["download-bytes"] for metrics in result.train_metrics_clientapp.values()]
     assert sent[2] < sent[0] / 5  # masks are deltas, values are those that are left
-    assert sum(len(message.content[RECORD]["model"]) for message in grid.messages[4:]) == sent[2]
+    assert sum(len(message.content[MODEL]["model"]) for message in grid.messages[4:]) == sent[2]
 
 
 def test_pruned_weights_are_zero_after_every_step(tmp_path, quickstart, monkeypatch):
@@ -125,7 +125,7 @@ def test_bad_answers_are_left_out_and_a_lost_folder_is_made_good(tmp_path, quick
     grid = Grid(quickstart[0].app, tmp_path, spoil)
     start(strategy, grid, quickstart, rounds=6)
     assert "must begin with" in caplog.text and "lost its mask" in caplog.text
-    sizes = [len(m.content[RECORD]["model"]) for m in grid.messages if m.metadata.dst_node_id == 10]
+    sizes = [len(m.content[MODEL]["model"]) for m in grid.messages if m.metadata.dst_node_id == 10]
     assert sizes[5] > 1000 and strategy.model.sparsity == pytest.approx(0.9, abs=1e-3)
 
 
