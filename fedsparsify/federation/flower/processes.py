@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from ...errors import ClientError, RunError
 from ..ledger import Entry, read_history
@@ -29,11 +29,19 @@ SUPERLINK_SECONDS = 60.0
 def running(command: Sequence[str], env: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process of its own group, stopped with all that it started when the block ends."""
     with log.open("ab") as file:
-        process = subprocess.Popen(command, env=env, stdout=file, stderr=file, start_new_session=True)
+        process = start(command, env, file)
     try:
         yield process
     finally:
         stop(process)
+
+
+def start(command: Sequence[str], env: Mapping[str, str], log: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
+    """One of Flower's commands, in a group of its own: Ctrl-C is for us to handle."""
+    try:
+        return subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+    except FileNotFoundError:
+        raise RunError(f"there is no {command[0]}: pip install 'fedsparsify[flower]'") from None
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -116,7 +124,7 @@ def stay(command: Sequence[str], home: Path, tries: int, say: Callable[[str], No
     """
     env, left = environment(home), tries
     while True:
-        process = subprocess.Popen(command, env=env, start_new_session=True)
+        process = start(command, env)
         try:
             status = process.wait()
         finally:

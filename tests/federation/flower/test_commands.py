@@ -20,6 +20,7 @@ from fedsparsify.federation.flower.commands import Keys, Link, environment, supe
 from fedsparsify.federation.flower.keys import make_keys
 from fedsparsify.federation.flower.notes import Notes
 from fedsparsify.federation.flower.prepare import make_task
+from fedsparsify.federation.flower.processes import start
 from fedsparsify.federation.flower.server import plain
 from fedsparsify.federation.flower.task import Task
 from fedsparsify.federation.run import RunFolder
@@ -144,6 +145,11 @@ def test_mistakes_are_one_line(tmp_path, elsewhere):
         (["join", "--superlink", "a:1", "--ca", "no.crt", "--key", "no"], "there is no file no.crt"),
     ):
         assert words in str(runner.invoke(cli, command).exception)
+
+
+def test_flowers_commands_may_be_missing(tmp_path):
+    with pytest.raises(RunError, match=r"there is no flower-nothing: pip install 'fedsparsify\[flower\]'"):
+        start(["flower-nothing"], {"PATH": str(tmp_path)})
 
 
 def test_what_a_client_wrote_is_fit_for_a_screen():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,3 +96,10 @@ def test_flowers_simulation_engine_runs_the_same_app(tmp_path):
         serve = federation.start("serve", "serve", "config.toml", "--out", "run", "--ray", "--port", federation.port)
         assert serve.wait(300) == 0, federation.words("serve")
     check_equal(federation)
+
+
+@pytest.mark.slow
+def test_the_example_runs_as_its_readme_says(tmp_path):
+    script = Path(__file__).resolve().parents[3] / "examples/flower-quickstart/run.py"
+    done = subprocess.run([sys.executable, script, "sparse"], cwd=tmp_path, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0 and "'zeros': 0.9499" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]
