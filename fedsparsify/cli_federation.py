@@ -13,7 +13,9 @@ import click
 from rich.console import Console
 
 from .config import RunConfig, load_config
-from .errors import ConfigError, RunError
+from .errors import ConfigError, FedSparsifyError, RunError
+from .federation.flower.patience import Patience
+from .options import settings
 
 RESTARTS = 3  # of a ServerApp that was killed
 PATH = click.Path(path_type=Path)
@@ -33,6 +35,14 @@ def _end_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, end)
 
 
+def _patience(command: Callable[..., int]) -> Callable[..., int]:
+    """The flags of how long a server waits."""
+    for setting in reversed(settings(Patience).values()):
+        flag = click.option(f"--{setting.name}", default=setting.default, show_default=True, help=setting.help)
+        command = flag(command)
+    return command
+
+
 @click.command()
 @click.argument("config", required=False, type=PATH)
 @click.option("--out", type=PATH, help="folder for the run  [default: runs/NAME-OF-CONFIG]")
@@ -44,11 +54,7 @@ def _end_on_sigterm() -> None:
 @click.option(
     "--ray", is_flag=True, help="no real clients: Flower's simulation engine, on a Ray cluster or this machine"
 )
-@click.option("--deadline", default=600.0, show_default=True, help="seconds that a round waits for answers")
-@click.option(
-    "--wait", default=600.0, show_default=True, help="seconds to wait for clients: for all first, then min_clients"
-)
-@click.option("--retries", default=2, show_default=True, help="how often a round with too few answers is played again")
+@_patience
 @click.option("--app-only", is_flag=True, help="write the Flower app, print the commands and start nothing")
 def serve(
     config: Path | None,
@@ -70,7 +76,6 @@ def serve(
     from .federation.flower.commands import Keys, Link, shown, write_app
     from .federation.flower.prepare import make_task
     from .federation.flower.processes import Server
-    from .federation.flower.server import Patience
     from .federation.ledger import read_history
     from .progress import Progress, summary
     from .report import write_report
@@ -86,37 +91,34 @@ def serve(
     if folder.config.exists() and not resume:
         raise RunError(f"{folder.path} already holds a run. Continue it with --resume, or choose another --out.")
     task, app = make_task(made, folder), folder.path / "app"
-    settings = task.settings() | {"out": str(folder.path.resolve())} | asdict(Patience(**patience))
-    write_app(app, settings | {"resume": resume})
-    secured = f"--keys {keys}" if keys else "--ray" if ray else "--insecure"
-    again = f"fedsparsify serve --out {folder.path} --resume {secured} --host {host} --port {port}"
+    told = task.settings() | {"out": str(folder.path.resolve())} | asdict(Patience(**patience))
+    write_app(app, told | {"resume": resume})
     if app_only:
         link.write_connection()
-        console.print(f"export FLWR_HOME={link.home}", soft_wrap=True, highlight=False)
-        for command in (link.superlink(), *link.register(), link.run(app)):
-            console.print(shown(command), soft_wrap=True, highlight=False)
+        for text in (f"export FLWR_HOME={link.home}", *map(shown, (link.superlink(), *link.register(), link.run(app)))):
+            console.print(text, soft_wrap=True, highlight=False)
         return 0
     _end_on_sigterm()
     server = Server(link, _say(console))
     try:
         with server.open(), Progress(console, made) as progress:
             console.print(f"{made.clients} clients take part, at port {port}.")
-            for restart in range(RESTARTS + 1):
+            for left in range(RESTARTS, -1, -1):
                 if server.play(app, folder, made.rounds, progress.show):
                     break
-                if restart == RESTARTS:
-                    raise RunError(
-                        f"the ServerApp ended {restart + 1} times before the run did. See {link.home}/run.log."
-                    )
+                if not left:
+                    raise RunError(f"the ServerApp ended {RESTARTS + 1} times too early. See {link.home}/run.log.")
                 console.print("The ServerApp is gone; it is started again from its checkpoint.", style="yellow")
-                write_app(app, settings | {"resume": True})
-    except KeyboardInterrupt:
+                write_app(app, told | {"resume": True})
+    except (KeyboardInterrupt, FedSparsifyError) as error:
+        run = f"--out {folder.path} --resume" if folder.config.exists() else f"{config} --out {folder.path}"
+        secured = f"--keys {keys}" if keys else "--ray" if ray else "--insecure"
         console.print("Stopped. Nothing is lost; go on with:")
-        console.print(f"  {again}", soft_wrap=True, highlight=False)
+        again = f"  fedsparsify serve {run} {secured} --host {host} --port {port}"
+        console.print(again, soft_wrap=True, highlight=False)
+        if isinstance(error, FedSparsifyError):
+            raise
         return 130
-    except Exception:
-        console.print(f"Go on with: {again}", soft_wrap=True, highlight=False)
-        raise
     notes = write_report(folder.path)
     console.print(summary(made, read_history(folder.history), folder.model))
     for note in notes:
@@ -176,11 +178,11 @@ def join(
         if path and not path.exists():
             raise ConfigError(f"there is no file {path}.")
     home = (folder or Path("nodes") / (str(client) if client is not None else key.name if key else "own")).resolve()
-    settings: dict[str, str | int] = {"folder": str(home), "device": device}
-    settings |= {} if client is None else {"client": client}
+    told: dict[str, str | int] = {"folder": str(home), "device": device}
+    told |= {} if client is None else {"client": client}
     if data:
-        settings["data"] = str(Path(data).resolve()) if data.endswith(".npz") else data
-    command = supernode(superlink, ca, key, port or free_port(), settings)
+        told["data"] = str(Path(data).resolve()) if data.endswith(".npz") else data
+    command = supernode(superlink, ca, key, port or free_port(), told)
     home.mkdir(parents=True, exist_ok=True)
     console.print(f"$ {shown(command)}", style="dim", soft_wrap=True, highlight=False, markup=False)
     _end_on_sigterm()

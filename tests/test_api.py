@@ -67,7 +67,7 @@ ALLOWED = {
     "progress": {"config", "federation", "wire"},
     "report": {"config", "federation", "progress", "wire"},
     "export": {"errors", "graph", "model", "wire"},
-    "cli_federation": {"config", "errors", "federation", "progress", "report"},
+    "cli_federation": {"config", "errors", "federation", "options", "progress", "report"},
     "cli_files": {"export", "wire"},
     "cli_sweep": {"config", "federation", "progress", "report"},
     "inference": {"arrays", "errors", "graph", "model", "wire"},

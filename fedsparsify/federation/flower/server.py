@@ -25,7 +25,6 @@ from ...errors import ClientError, FedSparsifyError, WireError
 from ...methods import Method, Update
 from ...model import Floats, Layout, Mask, SparseModel
 from ...networks import model_of
-from ...options import option
 from ...wire.codec import decode, encode, mask_name
 from ..ledger import Entry
 from ..memory import Memory
@@ -33,6 +32,7 @@ from ..rounds import play
 from ..simulated import Machine, build_for, participants
 from ..wired import as_model
 from .messages import Answer, Hello, Question
+from .patience import Patience
 from .roster import Roster
 
 LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
@@ -40,15 +40,6 @@ POLL_SECONDS = 0.2
 PULLED_AT_ONCE = 64 << 20  # bytes of dense models that may wait in memory: small ones are pulled many at a time
 MOST_SAMPLES = 1 << 40
 SPARE = 1 << 20  # bytes of names and headers beside a model's values
-
-
-@dataclass(frozen=True, kw_only=True)
-class Patience:
-    """How long a server waits. It changes who takes part in a round, not what a round is."""
-
-    deadline: float = option(600.0, "seconds that a round waits for answers")
-    wait: float = option(600.0, "seconds to wait for clients: for all at the start, later for min_clients")
-    retries: int = option(2, "how often a round with too few answers is played again before the run stops")
 
 
 @dataclass(frozen=True)

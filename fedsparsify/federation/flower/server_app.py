@@ -18,8 +18,9 @@ from ...errors import FedSparsifyError, RunError
 from ...options import read_settings, settings
 from ..ledger import Entry
 from ..run import Journal, Result, RunFolder
+from .patience import Patience
 from .processes import STOPPED
-from .server import Networked, Patience, persistent
+from .server import Networked, persistent
 from .task import Task
 
 LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
