@@ -6,6 +6,7 @@ import json
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -150,18 +151,31 @@ class Journal:
         velocities: dict[int, Floats],
         on_round: Callable[[Entry], None] | None = None,
     ) -> SparseModel:
-        """Write every round down as it ends; the last model, which is `model` where there is nothing left to play."""
+        """Write every round down as it ends; the last model, which is `model` where there is nothing left to play.
+
+        A checkpoint is written while the next round is played: on a GPU it took a tenth of a short run's time.
+        """
         config, seen = self._config, on_round or (lambda entry: None)
         for entry in self.ledger.entries:
             seen(entry)
-        for model, entry in rounds:
-            with uninterrupted():
-                self.ledger.append(entry)
-                if self._folder and (entry.round % config.checkpoint_every == 0 or entry.round == config.rounds):
-                    self.ledger.sync()
-                    Checkpoint(entry.round, model.on_host(), velocities, self.memory).save(self._folder.checkpoint)
-            seen(entry)
+        written: Future[None] | None = None
+        with ThreadPoolExecutor(1) as writer:
+            for model, entry in rounds:
+                with uninterrupted():
+                    self.ledger.append(entry)
+                    if self._folder and (entry.round % config.checkpoint_every == 0 or entry.round == config.rounds):
+                        if written:
+                            written.result()
+                        state = Checkpoint(entry.round, model.on_host(), dict(velocities), self.memory.copy())
+                        written = writer.submit(self._write, state, self._folder.checkpoint)
+                seen(entry)
+        if written:
+            written.result()
         return model
+
+    def _write(self, state: Checkpoint, path: Path) -> None:
+        self.ledger.sync()
+        state.save(path)
 
     def finish(self, model: SparseModel, dataset: Dataset, graph: dict[str, object]) -> None:
         """Leave the model's file."""
