@@ -11,6 +11,8 @@ EXTRAS = {
     "llvmlite": "infer",
     "torch": "train",
     "matplotlib": "report",
+    "flwr": "flower",
+    "cryptography": "flower",
     "onnx": "export",
     "safetensors": "export",
     "tensorboard": "track",

@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from .cli_federation import join, keys, serve
 from .cli_files import export, inspect
 from .cli_inference import bench, infer
 from .cli_report import report
@@ -183,6 +184,8 @@ cli.add_command(inspect)
 cli.add_command(export)
 cli.add_command(infer)
 cli.add_command(bench)
+for federated in (serve, join, keys):
+    cli.add_command(federated)
 
 
 @cli.command()

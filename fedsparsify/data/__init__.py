@@ -1,6 +1,6 @@
 """Data sets and how they are divided among clients."""
 
-from .datasets import DATASETS, Dataset, Preprocessing, Preset, check_known, load_dataset, preset_of
+from .datasets import DATASETS, Dataset, Preprocessing, Preset, check_known, load_dataset, load_samples, preset_of
 from .partition import holdings, parse_split, partition
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "check_known",
     "holdings",
     "load_dataset",
+    "load_samples",
     "parse_split",
     "partition",
     "preset_of",

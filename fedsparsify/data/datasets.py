@@ -257,20 +257,37 @@ def load_dataset(name: str) -> Dataset:
     return _own(name, made)
 
 
+def load_samples(name: str) -> tuple[Floats, NDArray[np.int64]]:
+    """What a client trains on: the training half of a data set. Your own may do without a test half."""
+    if name in DATASETS:
+        dataset = load_dataset(name)
+        return dataset.x_train, dataset.y_train
+    made = _read_npz(Path(name), PARTS[:2]) if name.endswith(".npz") else load_named(name, DATASETS, "data set")()
+    if isinstance(made, Dataset):
+        return made.x_train, made.y_train
+    if isinstance(made, tuple | list):
+        made = dict(zip(PARTS, made, strict=False))
+    if not isinstance(made, Mapping) or not {*PARTS[:2]} <= made.keys():
+        raise DataError(f"{name} must return x_train and y_train. Received: {type(made).__name__}.")
+    x, y = made["x_train"], made["y_train"]
+    own = _own(name, dict(zip(PARTS, (x, y, x, y), strict=True)))
+    return own.x_train, own.y_train
+
+
 def check_known(name: str) -> None:
     """Refuse a name that cannot be a data set, before anything is loaded."""
     if name not in DATASETS and not name.endswith(".npz") and ":" not in name:
         load_named(name, DATASETS, "data set")
 
 
-def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
+def _read_npz(path: Path, parts: tuple[str, ...] = PARTS) -> dict[str, NDArray[Any]]:
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return {part: file[part] for part in PARTS}
+            return {part: file[part] for part in parts}
     except FileNotFoundError:
         raise DataError(f"there is no file {path}.") from None
     except KeyError as error:
-        raise DataError(f"{path} must hold {', '.join(PARTS)}. Missing: {error.args[0].split()[0]}.") from None
+        raise DataError(f"{path} must hold {', '.join(parts)}. Missing: {error.args[0].split()[0]}.") from None
     except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise DataError(f"{path} cannot be read as an .npz of plain arrays: {error}") from error
 

@@ -24,6 +24,10 @@ class Memory:
             return None
         return np.unpackbits(bitmap, count=size).view(np.bool_)
 
+    def copy(self) -> Memory:
+        """What it holds now; bitmaps themselves never change."""
+        return Memory(dict(self.seen), dict(self.bitmaps))
+
     def sent(self, client: int, version: int, mask: Mask) -> None:
         """A client has seen this mask."""
         if version not in self.bitmaps:

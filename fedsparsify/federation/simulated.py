@@ -78,18 +78,9 @@ class Simulated:
         """The model where this federation trains: on a GPU it stays there from round to round."""
         return model if self._device.type == "cpu" else model.beside(self._network.weights)
 
-    def participants(self, round: int, cohort: float | None = None) -> list[int]:
-        """The clients that a round asks, drawn without replacement: as many as the run says, or `cohort`."""
-        config = self._config
-        count = config.participants if cohort is None else int(min(cohort, config.clients))
-        if count == config.clients:
-            return list(range(config.clients))
-        rng = np.random.default_rng(np.random.SeedSequence([config.seed, round], spawn_key=(0,)))
-        return sorted(rng.choice(config.clients, count, replace=False).tolist())
-
     def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
         """Every participant's answer; the cohort advances in lock-step, and all that train are one computation."""
-        workers = [self._worker(round, client) for client in self.participants(round, method.cohort(round))]
+        workers = [self._worker(round, client) for client in participants(self._config, round, method.cohort(round))]
         clients = [method.client(round, model) for _ in workers]
         pending = {i: next(client) for i, client in enumerate(clients)}
         done: dict[int, Update] = {}
@@ -135,6 +126,15 @@ class Simulated:
         chosen = torch.from_numpy(rng.permutation(len(train.y))[:PROBE_SAMPLES]).to(self._device)
         loss, gradient = loss_and_gradient(self._network, model, Samples(train.x[chosen], train.y[chosen]))
         return Probed(loss, float(np.linalg.norm(gradient[model.on_host().mask].astype(np.float64))))
+
+
+def participants(config: RunConfig, round: int, cohort: float | None = None) -> list[int]:
+    """The clients that a round asks, drawn without replacement: as many as the run says, or `cohort`."""
+    count = config.participants if cohort is None else int(min(cohort, config.clients))
+    if count == config.clients:
+        return list(range(config.clients))
+    rng = np.random.default_rng(np.random.SeedSequence([config.seed, round], spawn_key=(0,)))
+    return sorted(rng.choice(config.clients, count, replace=False).tolist())
 
 
 def build_for(config: RunConfig, dataset: Dataset) -> torch.nn.Module:

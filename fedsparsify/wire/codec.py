@@ -73,6 +73,13 @@ def decode(
     return SparseModel(found, weights, mask)
 
 
+def known_name(blob: Bytes) -> bytes | None:
+    """The name of the mask that a blob is a difference to; None where it holds everything."""
+    reader = Reader.sealed(blob, MAGIC, "a model's blob")
+    form = reader.byte("form", UPDATE)
+    return None if form == WHOLE else bytes(reader.take(8, "the name of the known mask"))
+
+
 def mask_name(layout: Layout, mask: Mask) -> bytes:
     """Eight bytes that name a mask of a layout: BLAKE2b of the layout's fields and the mask's bitmap."""
     writer = Writer()

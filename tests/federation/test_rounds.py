@@ -9,7 +9,7 @@ from fedsparsify.clients.worker import Evaluation
 from fedsparsify.data import load_dataset
 from fedsparsify.errors import ClientError, ConfigError
 from fedsparsify.federation.rounds import play
-from fedsparsify.federation.simulated import Simulated
+from fedsparsify.federation.simulated import Simulated, participants
 from fedsparsify.methods import FedAvg, FedSparsifyGlobal, Update
 
 
@@ -98,10 +98,10 @@ def test_too_few_usable_answers_stop_the_run():
 
 
 def test_a_cohort_of_ones_own():
-    federation = simulated(clients=10, participation=0.5)
-    assert federation.participants(0, float("inf")) == list(range(10))
-    assert {len(federation.participants(t, 1)) for t in range(20)} == {1}
-    assert len({federation.participants(t, 1)[0] for t in range(20)}) > 4
+    config = RunConfig(clients=10, participation=0.5)
+    assert participants(config, 0, float("inf")) == list(range(10))
+    assert {len(participants(config, t, 1)) for t in range(20)} == {1}
+    assert len({participants(config, t, 1)[0] for t in range(20)}) > 4
 
 
 def simulated(**settings) -> Simulated:
@@ -109,26 +109,27 @@ def simulated(**settings) -> Simulated:
 
 
 def test_participants_are_drawn_without_replacement_and_differ_by_round():
-    federation = simulated(clients=100, participation=0.1)
-    rounds = [federation.participants(t) for t in range(1, 50)]
+    config = RunConfig(clients=100, participation=0.1)
+    rounds = [participants(config, t) for t in range(1, 50)]
     assert all(len(set(drawn)) == 10 for drawn in rounds)
     assert len({tuple(drawn) for drawn in rounds}) > 40
-    assert rounds == [simulated(clients=100, participation=0.1).participants(t) for t in range(1, 50)]
+    assert rounds == [participants(config, t) for t in range(1, 50)]
     assert len({client for drawn in rounds for client in drawn}) > 90
 
 
 def test_weights_are_over_the_participants():
-    federation = simulated(clients=20, participation=0.1, split="dirichlet:0.3", epochs=1)
+    settings = {"clients": 20, "participation": 0.1, "split": "dirichlet:0.3", "epochs": 1}
+    federation = simulated(**settings)
     method, start = FedAvg(rounds=1), federation.initial()
     updates = list(federation.ask(method, 1, start))
-    assert [update.client for update in updates] == federation.participants(1)
+    assert [update.client for update in updates] == participants(RunConfig(**settings), 1)
     assert [update.samples for update in updates] == [federation.parts[update.client].size for update in updates]
 
 
-def test_a_client_outside_this_round_changes_nothing():
+def test_a_client_outside_this_round_changes_nothing(monkeypatch):
     alone = list(simulated(clients=4, epochs=1).ask(FedAvg(), 1, simulated(clients=4).initial()))
     again = simulated(clients=4, epochs=1)
-    again.participants = lambda round, cohort: [2]  # type: ignore[method-assign]
+    monkeypatch.setattr("fedsparsify.federation.simulated.participants", lambda config, round, cohort: [2])
     [third] = again.ask(FedAvg(), 1, again.initial())
     assert third.model.same_as(alone[2].model)
 

@@ -126,7 +126,7 @@ def test_scores_that_travel_are_counted():
     for precision in ("fp32", "int8"):
         [(_, entry)] = play(Wired(Scored(), precision), FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
         bare = len(encode(small_model(WEIGHTS), np.ones(40, np.bool_), precision, layout_known=True))
-        assert entry.upload_bytes > bare + 40 * 3 and entry.upload_params == 80
+        assert bare + 40 * 3 < entry.upload_bytes < bare + 40 * 5 and entry.upload_params == 80
     assert plain.upload_params == 40
 
 

@@ -1,0 +1,1 @@
+"""A small PyTorch app for Flower."""

@@ -1,0 +1,215 @@
+"""`serve`, `join` and `keys`: a real federation over Flower."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+from rich.console import Console
+
+from .config import RunConfig, load_config
+from .errors import ConfigError, FedSparsifyError, RunError
+from .federation.flower.patience import Patience
+from .options import settings
+
+RESTARTS = 3  # of a ServerApp that was killed
+PATH = click.Path(path_type=Path)
+
+
+def _say(console: Console) -> Callable[[str], None]:
+    """Print the Flower command that is about to run."""
+    return lambda command: console.print(f"$ {command}", style="dim", soft_wrap=True, highlight=False, markup=False)
+
+
+def _end_on_sigterm() -> None:
+    """A service manager's wish to stop is the same as Ctrl-C."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
+
+
+def _patience(command: Callable[..., int]) -> Callable[..., int]:
+    """The flags of how long a server waits."""
+    for setting in reversed(settings(Patience).values()):
+        flag = click.option(f"--{setting.name}", default=setting.default, show_default=True, help=setting.help)
+        command = flag(command)
+    return command
+
+
+@click.command()
+@click.argument("config", required=False, type=PATH)
+@click.option("--out", type=PATH, help="folder for the run  [default: runs/NAME-OF-CONFIG]")
+@click.option("--resume", is_flag=True, help="go on where the run in --out stopped")
+@click.option("--host", default="0.0.0.0", show_default=True, help="address to listen at")
+@click.option("--port", default=8000, show_default=True, help="port to listen at")
+@click.option("--keys", type=PATH, help="folder with certificate and nodes' public keys, see `fedsparsify keys`")
+@click.option("--insecure", is_flag=True, help="without encryption and without asking who joins: for trials only")
+@click.option(
+    "--ray", is_flag=True, help="no real clients: Flower's simulation engine, on a Ray cluster or this machine"
+)
+@_patience
+@click.option("--app-only", is_flag=True, help="write the Flower app, print the commands and start nothing")
+def serve(
+    config: Path | None,
+    out: Path | None,
+    resume: bool,
+    host: str,
+    port: int,
+    keys: Path | None,
+    insecure: bool,
+    ray: bool,
+    app_only: bool,
+    **patience: Any,
+) -> int:
+    """Serve a run to real clients: a Flower SuperLink, and our app on it.
+
+    CONFIG is the TOML file that `fedsparsify run` takes. The server needs the data set's test samples only; clients
+    come with `fedsparsify join`. The Flower commands that this stands for are printed as they run.
+    """
+    from .federation.flower.commands import Keys, Link, shown, write_app
+    from .federation.flower.prepare import make_task
+    from .federation.flower.processes import Server
+    from .federation.ledger import read_history
+    from .progress import Progress, summary
+    from .report import write_report
+
+    console = Console()
+    if (keys is not None) + insecure + ray != 1:
+        raise ConfigError("serve needs one of --keys DIR (make it with `fedsparsify keys DIR`), --insecure and --ray.")
+    made, folder = _run_of(config, out, resume)
+    home = folder.path.resolve() / "flower"
+    link = Link("127.0.0.1" if ray else host, port, Keys(keys) if keys else None, home, made.clients if ray else 0)
+    if link.keys:
+        link.keys.check()
+    if folder.config.exists() and not resume:
+        raise RunError(f"{folder.path} already holds a run. Continue it with --resume, or choose another --out.")
+    task, app = make_task(made, folder), folder.path / "app"
+    told = task.settings() | {"out": str(folder.path.resolve())} | asdict(Patience(**patience))
+    write_app(app, told | {"resume": resume})
+    if app_only:
+        link.write_connection()
+        for text in (f"export FLWR_HOME={link.home}", *map(shown, (link.superlink(), *link.register(), link.run(app)))):
+            console.print(text, soft_wrap=True, highlight=False)
+        return 0
+    _end_on_sigterm()
+    server = Server(link, _say(console))
+    try:
+        with server.open(), Progress(console, made) as progress:
+            console.print(f"{made.clients} clients take part, at port {port}.")
+            for left in range(RESTARTS, -1, -1):
+                if server.play(app, folder, made.rounds, progress.show):
+                    break
+                if not left:
+                    raise RunError(f"the ServerApp ended {RESTARTS + 1} times too early. See {link.home}/run.log.")
+                console.print("The ServerApp is gone; it is started again from its checkpoint.", style="yellow")
+                write_app(app, told | {"resume": True})
+    except (KeyboardInterrupt, FedSparsifyError) as error:
+        run = f"--out {folder.path} --resume" if folder.config.exists() else f"{config} --out {folder.path}"
+        secured = f"--keys {keys}" if keys else "--ray" if ray else "--insecure"
+        console.print("Stopped. Nothing is lost; go on with:")
+        again = f"  fedsparsify serve {run} {secured} --host {host} --port {port}"
+        console.print(again, soft_wrap=True, highlight=False)
+        if isinstance(error, FedSparsifyError):
+            raise
+        return 130
+    notes = write_report(folder.path)
+    console.print(summary(made, read_history(folder.history), folder.model))
+    for note in notes:
+        console.print(note)
+    console.print(f"Files: {folder.path}/", soft_wrap=True, highlight=False)
+    return 0
+
+
+def _run_of(config: Path | None, out: Path | None, resume: bool) -> tuple[RunConfig, Any]:
+    """The run's config, and its folder."""
+    from .federation.run import RunFolder
+
+    if config is None and not (resume and out):
+        raise ConfigError("serve needs a CONFIG.toml; or --resume with the --out of a run.")
+    folder = RunFolder(out or Path("runs") / (config.stem if config else ""))
+    made = load_config(config or folder.config)
+    if resume:
+        folder.check(made)
+    return made, folder
+
+
+@click.command()
+@click.option("--superlink", required=True, metavar="HOST:PORT", help="where the server listens")
+@click.option("--data", help="your samples: FILE.npz or module:function  [default: your part of the run's data set]")
+@click.option("--client", type=int, help="your number among the clients  [default: the server gives you one]")
+@click.option("--ca", type=PATH, help="certificate of the federation's CA (ca.crt)")
+@click.option("--key", type=PATH, help="your private key (node-I)")
+@click.option("--insecure", is_flag=True, help="without encryption and without a key: for trials only")
+@click.option("--folder", type=PATH, help="where this node keeps masks and momentum  [default: nodes/NUMBER-OR-KEY]")
+@click.option("--device", default="cpu", show_default=True, help="where to train: cpu, cuda or cuda:N")
+@click.option("--port", type=int, help="local port of the SuperNode's own  [default: a free one]")
+@click.option("--tries", default=0, help="how often to start the SuperNode  [default: as often as it takes]")
+def join(
+    superlink: str,
+    data: str | None,
+    client: int | None,
+    ca: Path | None,
+    key: Path | None,
+    insecure: bool,
+    folder: Path | None,
+    device: str,
+    port: int | None,
+    tries: int,
+) -> int:
+    """Join a run as a client: a Flower SuperNode that trains on your samples, which never leave this machine.
+
+    --data is an .npz with x_train and y_train, or a module:function that returns them. For a trial, leave it out: this
+    client then has its part of the run's own data set, the one that it has in a simulation.
+    """
+    from .federation.flower.commands import shown, supernode
+    from .federation.flower.processes import free_port, stay
+
+    console = Console()
+    if insecure == bool(ca and key):
+        raise ConfigError("join needs either --ca ca.crt with --key node-I, or --insecure.")
+    for path in (ca, key):
+        if path and not path.exists():
+            raise ConfigError(f"there is no file {path}.")
+    home = (folder or Path("nodes") / (str(client) if client is not None else key.name if key else "own")).resolve()
+    told: dict[str, str | int] = {"folder": str(home), "device": device}
+    told |= {} if client is None else {"client": client}
+    if data:
+        told["data"] = str(Path(data).resolve()) if data.endswith(".npz") else data
+    command = supernode(superlink, ca, key, port or free_port(), told)
+    home.mkdir(parents=True, exist_ok=True)
+    console.print(f"$ {shown(command)}", style="dim", soft_wrap=True, highlight=False, markup=False)
+    _end_on_sigterm()
+    try:
+        return stay(command, home / "flower", tries, console.print)
+    except KeyboardInterrupt:
+        console.print("Left. Masks and momentum are kept; the same command joins again.")
+        return 130
+
+
+@click.command()
+@click.argument("folder", type=PATH)
+@click.option("--nodes", default=10, show_default=True, help="how many nodes to make keys for")
+@click.option("--host", "hosts", multiple=True, help="a name or address of the server; may be given several times")
+def keys(folder: Path, nodes: int, hosts: tuple[str, ...]) -> None:
+    """Make a CA, a server certificate and a key for every node.
+
+    Give each node ca.crt and its own node-I. Keep server.key on the server, and the node-I.pub there, too: whoever has
+    one of those keys may join.
+    """
+    from .federation.flower.keys import make_keys
+
+    make_keys(folder, [*dict.fromkeys([*hosts, "127.0.0.1", "localhost"])], nodes)
+    console = Console()
+    console.print(f"In {folder}/: ca.crt, server.crt, server.key and {nodes} keys, good for a year.", highlight=False)
+    console.print(f"  the server:  fedsparsify serve CONFIG.toml --keys {folder}", highlight=False, soft_wrap=True)
+    where = f"{hosts[0] if hosts else '127.0.0.1'}:8000"
+    console.print(
+        f"  node I:      fedsparsify join --superlink {where} --ca ca.crt --key node-I", highlight=False, soft_wrap=True
+    )

@@ -1,0 +1,103 @@
+"""A node's side of a round: the same worker and the same generator as in a simulation, on the node's own samples."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...clients.flat import FlatModule
+from ...clients.worker import Samples, Worker
+from ...config import RunConfig
+from ...data import DATASETS, load_samples, partition
+from ...errors import ConfigError, DataError
+from ...model import Floats
+from ...networks import build
+from ...wire.codec import decode, encode, known_name, mask_name
+from ..wired import as_model
+from .messages import Answer, Question
+from .notes import Notes
+from .task import Task
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node: the run's task, what the node keeps on its disk, and the data that it was started with."""
+
+    task: Task
+    notes: Notes
+    data: str  # a data set's name; the run's own means: this client's part of the run's split
+    device: str = "cpu"
+
+    def answer(self, question: Question) -> Answer:
+        """Play the client's half of a round."""
+        began = time.perf_counter()
+        config = self.task.config
+        network = FlatModule(build(config.network, self.task.shape, self.task.classes, config.seed), self._device())
+        layout = network.layout
+        name = known_name(question.model)
+        known = self.notes.mask(name, layout.trainable) if name else None
+        if name and known is None:
+            return Answer(question.round, question.client, lacks=name)
+        model = decode(question.model, known, layout)
+        self.notes.keep_mask(mask_name(layout, model.mask), model.mask)
+        x, y = self.samples(question.client)
+        velocity = self.notes.velocity(self.task.name, question.round) if config.keep_optimizer else None
+        worker = Worker(
+            network,
+            Samples.on(network.device, x, y),
+            np.arange(len(y)),
+            config,
+            question.round,
+            question.client,
+            velocity,
+        )
+        update = worker.run(config.method.client(question.round, model))
+        if config.keep_optimizer and worker.velocity is not None:
+            kept = worker.velocity.cpu().numpy()
+            self.notes.keep_velocity(self.task.name, question.round, kept, config.checkpoint_every)
+        precision = config.wire_precision if update.model.finite else "fp32"  # the server refuses it by name
+        return Answer(
+            question.round,
+            question.client,
+            samples=update.samples,
+            loss=update.loss,
+            seconds=time.perf_counter() - began,
+            model=encode(update.model.on_host(), model.mask, precision, layout_known=True),
+            scores=b"" if update.scores is None else encode(as_model(update.scores)),
+        )
+
+    def _device(self) -> torch.device:
+        try:
+            return torch.zeros(0, device=self.device).device
+        except (RuntimeError, AssertionError) as error:
+            raise ConfigError(f"device {self.device!r} is not here: {str(error).splitlines()[0]}") from error
+
+    def samples(self, client: int) -> tuple[Floats, NDArray[np.int64]]:
+        """The node's own samples, or a client's part of the run's data set."""
+        config = self.task.config
+        if self.data != config.data:
+            x, y = load_samples(self.data)
+        elif config.data in DATASETS:
+            part = f"{config.data} {config.clients} {config.split} {config.seed} {client}"
+            key = hashlib.blake2b(part.encode(), digest_size=8).hexdigest()
+            x, y = self.notes.samples(key, partial(part_of, config, client))
+        else:
+            x, y = part_of(config, client)
+        if x.shape[1:] != self.task.shape:
+            raise DataError(f"{self.data} must hold samples of shape {self.task.shape}. Received: {x.shape[1:]}.")
+        if y.max() >= self.task.classes:
+            raise DataError(f"{self.data} must hold classes 0 … {self.task.classes - 1}. Received: {y.max()}.")
+        return x, y
+
+
+def part_of(config: RunConfig, client: int) -> tuple[Floats, NDArray[np.int64]]:
+    """A client's samples of the run's data set: those that it has in a simulation."""
+    x, y = load_samples(config.data)
+    mine = partition(y, config.clients, config.split, config.seed)[client]
+    return x[mine], y[mine]

@@ -1,0 +1,44 @@
+"""What a SuperNode runs for our app. Every message is a process of its own, so each loads no more than it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from ...errors import ConfigError
+from .messages import Hello, Question
+from .notes import Notes
+
+app = ClientApp()
+
+
+def number_of(settings: Mapping[str, object]) -> int:
+    """The number that a node was started with, in our word or Flower's; -1 where the server is to give it one."""
+    number = settings.get("client", settings.get("partition-id", -1))
+    if type(number) is not int:
+        raise ConfigError(f"client must be a number. Received: {number!r}.")
+    return number
+
+
+@app.query()
+def hello(message: Message, context: Context) -> Message:
+    """Say who this node is; without torch, as the first thing that a server asks."""
+    from ... import __version__
+
+    masks = b"".join(Notes.of(context.node_config, context.node_id).names())
+    return Message(Hello(number_of(context.node_config), masks, __version__).content(), reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Answer a question."""
+    from .client import Node
+    from .task import Task
+
+    task = Task.read(context.run_config)
+    data = str(context.node_config.get("data", task.config.data))
+    device = str(context.node_config.get("device", "cpu"))
+    node = Node(task, Notes.of(context.node_config, context.node_id), data, device)
+    return Message(node.answer(Question.read(message.content)).content(), reply_to=message)

@@ -1,0 +1,60 @@
+"""Masks the gradients of a PyTorch module that we have never seen: it is known by its parameters' names and shapes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Self
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from ...methods import Fit
+
+WRAPPED = ("_orig_mod.", "module.")  # what torch.compile and DataParallel put before names
+
+
+class Masked:
+    """Looks for the module at its first forward pass, and hooks its parameters until the block ends."""
+
+    def __init__(self, request: Fit) -> None:
+        self._request = request
+        self._handles: list[Any] = []
+        self.found = False
+
+    def __enter__(self) -> Self:
+        self._handles.append(register_module_forward_pre_hook(self._look))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _look(self, module: torch.nn.Module, _: object) -> None:
+        layout = self._request.model.layout
+        parameters = {_bare(name): parameter for name, parameter in module.named_parameters()}
+        if any(spec.name not in parameters or parameters[spec.name].shape != spec.shape for spec in layout.tensors):
+            return
+        self._handles.pop(0).remove()  # no need to look at every layer of every step
+        self.found = True
+        gone = torch.from_numpy(~self._request.model.mask)
+        for spec in layout.tensors:
+            parameter = parameters[spec.name]
+            if parameter.requires_grad:
+                pruned = gone[layout.slices[spec.name]].view(spec.shape).to(parameter.device)
+                anchor = parameter.detach().clone() if self._request.prox else None
+                hook = partial(_masked, parameter=parameter, pruned=pruned, anchor=anchor, prox=self._request.prox)
+                self._handles.append(parameter.register_hook(hook))  # type: ignore[no-untyped-call]
+
+
+def _masked(
+    gradient: torch.Tensor, parameter: torch.Tensor, pruned: torch.Tensor, anchor: torch.Tensor | None, prox: float
+) -> torch.Tensor:
+    if anchor is not None:
+        gradient = gradient + prox * (parameter.detach() - anchor)
+    return gradient.masked_fill(pruned, 0)
+
+
+def _bare(name: str) -> str:
+    for prefix in WRAPPED:
+        name = name.removeprefix(prefix)
+    return name

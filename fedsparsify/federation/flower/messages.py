@@ -1,0 +1,93 @@
+"""A question and its answer as Flower carries them: plain fields, and a model that is a blob of our codec.
+
+A record of bytes is one object on Flower's wire; an `Array` would be three, each with requests of its own. The model
+has a record to itself, as equal objects are kept once: what ten clients are sent gets to the SuperLink one time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from flwr.app import ConfigRecord, RecordDict
+
+from ...errors import WireError
+
+RECORD, MODEL = "fedsparsify", "fedsparsify-model"
+KINDS = {"int": int, "float": float, "bytes": bytes, "str": str}
+
+
+class Fields:
+    """A dataclass of plain fields that travels as a record."""
+
+    def content(self) -> RecordDict:
+        """What a message carries."""
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        content = RecordDict()
+        if "model" in values:
+            content[MODEL] = ConfigRecord({"model": values.pop("model")})
+        content[RECORD] = ConfigRecord(values)
+        return content
+
+    @classmethod
+    def read(cls, content: RecordDict) -> Self:
+        """The fields of a message, each seen to be of its kind: whoever sent it may be anyone."""
+        records = content.config_records
+        if RECORD not in records:
+            raise WireError(f"the message has no record {RECORD!r}")
+        values = dict(records[RECORD]) | dict(records.get(MODEL, {}))
+        found: dict[str, Any] = {}
+        for field in fields(cls):  # type: ignore[arg-type]
+            value = values.get(field.name)
+            if type(value) is not KINDS[str(field.type)]:
+                raise WireError(f"{field.name!r} must be of kind {field.type}. Received: {type(value).__name__}")
+            found[field.name] = value
+        return cls(**found)
+
+
+@dataclass(frozen=True)
+class Question(Fields):
+    """Round `round` for client `client`, of this model."""
+
+    round: int
+    client: int
+    model: bytes
+
+
+@dataclass(frozen=True)
+class Answer(Fields):
+    """What a client answers with; only `lacks` where it does not have the mask that the question refers to."""
+
+    round: int
+    client: int
+    samples: int = 0
+    loss: float = 0.0
+    seconds: float = 0.0  # that the client took
+    model: bytes = b""
+    scores: bytes = b""
+    lacks: bytes = b""
+
+
+@dataclass(frozen=True)
+class Hello(Fields):
+    """Who a node is: the number of its client (-1: none yet), and the names of the masks it holds, eight bytes each."""
+
+    client: int = -1
+    masks: bytes = b""
+    version: str = ""
+
+    @property
+    def names(self) -> set[bytes]:
+        """The masks' names."""
+        return {self.masks[i : i + 8] for i in range(0, len(self.masks), 8)}
+
+
+@dataclass(frozen=True)
+class Parcel(Fields):
+    """A model for somebody else's training loop: what it needs beside the loop's own records."""
+
+    round: int
+    model: bytes
+    trainable: int  # how many entries its mask has
+    method: str  # its name and settings, as JSON
+    dtypes: str  # of arrays that are not float32, as JSON

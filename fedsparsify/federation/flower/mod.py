@@ -1,0 +1,105 @@
+"""`ClientApp(mods=[sparse_mod])`: your own training loop trains a sparse model, and does not know it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+from flwr.app import Context, Message, MessageType, RecordDict
+
+from ...config import RunConfig
+from ...errors import ConfigError
+from ...methods import Client, Fit, Method, Request, Update
+from ...model import SparseModel
+from ...wire.codec import decode, encode, known_name, mask_name
+from .messages import MODEL, RECORD, Answer, Parcel
+from .notes import Notes
+from .tensors import arrays_of, weights_of
+
+Next = Callable[[Message, Context], Message]
+
+
+def sparse_mod(message: Message, context: Context, call_next: Next) -> Message:
+    """Decode the model, keep its pruned weights at zero while your code trains it, and encode the answer.
+
+    Messages of other strategies pass as they are.
+    """
+    if RECORD not in message.content.config_records:
+        return call_next(message, context)
+    parcel = Parcel.read(message.content)
+    notes = Notes.of(context.node_config, context.node_id)
+    name = known_name(parcel.model)
+    known = notes.mask(name, parcel.trainable) if name else None
+    if name and known is None:
+        return Message(Answer(parcel.round, -1, lacks=name).content(), reply_to=message)
+    model = decode(parcel.model, known)
+    notes.keep_mask(mask_name(model.layout, model.mask), model.mask)
+    loop = Loop(message, context, call_next, parcel.dtypes)
+    if message.metadata.message_type != MessageType.TRAIN:
+        return loop.ask(model)
+    update = loop.run(method_of(parcel.method).client(parcel.round, model))
+    answer = Answer(parcel.round, -1, update.samples, model=encode(update.model, model.mask, "fp32", layout_known=True))
+    rest = {key: record for key, record in loop.reply.content.items() if key not in loop.reply.content.array_records}
+    return Message(RecordDict(rest | dict(answer.content())), reply_to=message)
+
+
+def method_of(table: str) -> Method:
+    """A method from its settings."""
+    settings = json.loads(table)
+    method: Method = RunConfig(rounds=settings.pop("rounds"), method=settings).method
+    return method
+
+
+class Loop:
+    """Somebody else's training loop as a worker: it answers `Fit`, whatever it does inside."""
+
+    reply: Message
+
+    def __init__(self, message: Message, context: Context, call_next: Next, dtypes: str) -> None:
+        self._message, self._context, self._next, self._dtypes = message, context, call_next, dtypes
+        self._key = "arrays"  # under which the loop finds its arrays
+
+    def ask(self, model: SparseModel) -> Message:
+        """What the loop answers to a model."""
+        content = self._message.content
+        rest = {key: record for key, record in content.items() if key not in (RECORD, MODEL)}
+        self._message.content = RecordDict(rest | {self._key: arrays_of(model, self._dtypes)})
+        try:
+            return self._next(self._message, self._context)
+        finally:
+            self._message.content = content
+
+    def run(self, client: Client) -> Update:
+        """Play the client's half of a round."""
+        request = next(client)
+        try:
+            while True:
+                request = client.send(self._fit(request))
+        except StopIteration as done:
+            update: Update = done.value
+            return update
+
+    def _fit(self, request: Request) -> Update:
+        if not isinstance(request, Fit):
+            raise ConfigError("this method asks clients for scores, which only our own app can give: fedsparsify serve")
+        with kept_at_zero(request):
+            self.reply = self.ask(request.model)
+        [arrays] = self.reply.content.array_records.values()
+        weights = weights_of(arrays, request.model.layout)
+        [metrics] = self.reply.content.metric_records.values()
+        samples = int(str(metrics["num-examples"]))
+        return Update(SparseModel.masked(request.model.layout, weights, request.model.mask), samples)
+
+
+def kept_at_zero(request: Fit) -> AbstractContextManager[object]:
+    """While the block lasts, gradients of pruned weights are zero in the PyTorch module that trains the model.
+
+    A loop without PyTorch trains freely; what it makes of pruned weights is dropped when its answer is encoded.
+    """
+    if "torch" not in sys.modules:
+        return nullcontext()
+    from .hooks import Masked
+
+    return Masked(request)

@@ -1,0 +1,99 @@
+"""What a node keeps across rounds, in a folder of its own: Flower forgets a node's state when the node restarts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import RunError
+from ...model import Floats, Mask
+from ...wire.files import atomic
+
+MASKS = 2  # the last two: the server may not have heard of the last one
+
+
+class Notes:
+    """Masks by their names, momentum by round, samples by where they come from. Damaged files count as absent."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"{folder} cannot be made: {error.strerror}.") from error
+
+    @classmethod
+    def of(cls, settings: Mapping[str, object], node: int) -> Notes:
+        """Those of a node: in the folder that it was started with, or in one of its own in Flower's home."""
+        home = Path(os.environ.get("FLWR_HOME", "~/.flwr")).expanduser()
+        return cls(Path(str(settings.get("folder", home / "fedsparsify" / str(node)))))
+
+    def names(self) -> list[bytes]:
+        """The masks that are here, oldest first."""
+        files = sorted(self._folder.glob("*.mask"), key=lambda path: path.stat().st_mtime_ns)
+        return [bytes.fromhex(path.stem) for path in files]
+
+    def mask(self, name: bytes, size: int) -> Mask | None:
+        """The mask of that name, if it is here."""
+        path = self._folder / f"{name.hex()}.mask"
+        if not path.exists() or path.stat().st_size != (size + 7) // 8:
+            return None
+        return np.unpackbits(np.frombuffer(path.read_bytes(), np.uint8), count=size).view(np.bool_)
+
+    def keep_mask(self, name: bytes, mask: Mask) -> None:
+        """Keep a mask, and forget all but the last ones."""
+        path = self._folder / f"{name.hex()}.mask"
+        if path.exists():
+            path.touch()  # it is the newest again
+        else:
+            with atomic(path) as file:
+                file.write(np.packbits(mask).tobytes())
+        for old in self.names()[:-MASKS]:
+            (self._folder / f"{old.hex()}.mask").unlink(missing_ok=True)
+
+    def velocity(self, run: str, round: int) -> Floats | None:
+        """The client's momentum as it was before `round` of that run: a round may be played again after a crash."""
+        before = [(number, path) for number, path in self._velocities(run) if number < round]
+        return _array(max(before)[1]) if before else None
+
+    def keep_velocity(self, run: str, round: int, velocity: Floats, most: int) -> None:
+        """Keep the momentum after a round, and that of the `most` rounds before it."""
+        with atomic(self._folder / f"{run}-{round}.velocity.npy") as file:
+            np.save(file, velocity, allow_pickle=False)
+        for number, path in sorted(self._velocities(run)):
+            if number > round:
+                path.unlink(missing_ok=True)  # of rounds that are to be played again
+        for _, path in sorted(self._velocities(run))[: -most - 1]:
+            path.unlink(missing_ok=True)
+
+    def _velocities(self, run: str) -> list[tuple[int, Path]]:
+        ending = ".velocity.npy"
+        files = self._folder.glob(f"{run}-*{ending}")
+        return [(int(path.name.removesuffix(ending).rpartition("-")[2]), path) for path in files]
+
+    def samples(
+        self, key: str, make: Callable[[], tuple[Floats, NDArray[np.int64]]]
+    ) -> tuple[Floats, NDArray[np.int64]]:
+        """The samples of that key; made once, as every round is a new process."""
+        paths = [self._folder / f"{key}.{part}.npy" for part in ("x", "y")]
+        x, y = map(_array, paths)
+        if x is not None and y is not None and len(x) == len(y):
+            return x, y
+        made = make()
+        for path, array in zip(paths, made, strict=True):
+            with atomic(path) as file:
+                np.save(file, np.asarray(array), allow_pickle=False)
+        return made
+
+
+def _array(path: Path) -> NDArray[Any] | None:
+    try:
+        found: NDArray[Any] = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return found

@@ -1,0 +1,16 @@
+"""How long a server waits: settings of `serve`, apart from those of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...options import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long a server waits. It changes who takes part in a round, not what a round is."""
+
+    deadline: float = option(600.0, "seconds that a round waits for answers")
+    wait: float = option(600.0, "seconds to wait for clients: for all at the start, later for min_clients")
+    retries: int = option(2, "how often a round with too few answers is played again before the run stops")

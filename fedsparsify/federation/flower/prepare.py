@@ -1,0 +1,28 @@
+"""From a config to what a Flower run is started with."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+
+from ...clients.clock import step_times
+from ...clients.flat import FlatModule
+from ...config import RunConfig, to_toml
+from ...data import load_dataset
+from ..run import RunFolder, settled
+from ..simulated import build_for
+from .task import Task
+
+
+def make_task(config: RunConfig, folder: RunFolder) -> Task:
+    """The task of a run in that folder: the same whenever it is made, so that a resumed run goes by the same name."""
+    dataset = load_dataset(config.data)
+
+    def measure() -> str:
+        network = FlatModule(build_for(config, dataset), torch.device("cpu"))
+        return step_times(network, torch.from_numpy(dataset.x_test[: config.batch_size]))
+
+    config = settled(config, measure, folder)
+    name = hashlib.blake2b(f"{folder.path.resolve()}\n{to_toml(config)}".encode(), digest_size=8).hexdigest()
+    return Task(config, dataset.shape, dataset.classes, name)

@@ -1,0 +1,67 @@
+"""Which node is which client. Flower names nodes by numbers of its own; a node says once which client it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from logging import getLogger
+
+from flwr.app import Message, MessageType
+from flwr.serverapp import Grid
+
+from ...errors import WireError
+from .messages import Hello
+
+LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
+HELLO_SECONDS = 60.0  # a node that has not said who it is by then is asked again
+
+
+class Roster:
+    """The nodes that are connected, by the number of their client."""
+
+    def __init__(self, grid: Grid, clients: int, greeted: Callable[[int, Hello], None]) -> None:
+        self._grid, self._clients, self._greeted = grid, clients, greeted
+        self._nodes: dict[int, int] = {}  # client → node
+        self._asked: dict[str, tuple[int, float]] = {}  # message → node, and when it was asked
+        self._refused: set[int] = set()
+
+    def present(self) -> dict[int, int]:
+        """Client → node, of those that are connected now. New nodes are asked who they are, and not waited for."""
+        connected = set(self._grid.get_node_ids())
+        self._hear(connected)
+        self._refused &= connected  # whoever comes back is asked again
+        known = {*self._nodes.values(), *self._refused, *(node for node, _ in self._asked.values())}
+        if new := sorted(connected - known):
+            asks = [Message(Hello().content(), node, MessageType.QUERY, ttl=HELLO_SECONDS) for node in new]
+            now = time.monotonic()
+            self._asked |= {id: (node, now) for id, node in zip(self._grid.push_messages(asks), new, strict=True) if id}
+        return {client: node for client, node in self._nodes.items() if node in connected}
+
+    def _hear(self, connected: Collection[int]) -> None:
+        """Take in who has said who it is."""
+        if not self._asked:
+            return
+        for reply in self._grid.pull_messages(list(self._asked)):
+            node, _ = self._asked.pop(reply.metadata.reply_to_message_id, (0, 0.0))
+            if not node:
+                continue
+            try:
+                if reply.has_error():
+                    raise WireError(reply.error.reason)
+                self._enter(node, Hello.read(reply.content), connected)
+            except WireError as error:
+                LOG.warning("node %d is left out: %s", node, error)
+                self._refused.add(node)
+        late = time.monotonic() - HELLO_SECONDS
+        self._asked = {id: (node, asked) for id, (node, asked) in self._asked.items() if asked > late}
+
+    def _enter(self, node: int, hello: Hello, connected: Collection[int]) -> None:
+        client = hello.client
+        if client == -1:
+            client = next((free for free in range(self._clients) if free not in self._nodes), self._clients)
+        if not 0 <= client < self._clients:
+            raise WireError(f"it is client {client}, but the run has the clients 0 … {self._clients - 1}")
+        if self._nodes.get(client) in connected:
+            raise WireError(f"client {client} is connected already, as node {self._nodes[client]}")
+        self._nodes[client] = node
+        self._greeted(client, hello)

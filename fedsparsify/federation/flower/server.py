@@ -1,0 +1,261 @@
+"""The server's side: a method's question goes out over Flower's grid, and answers stream into the merge as they come.
+
+Whatever a client does (die, hang, answer twice or late, send garbage), it is left out, and the ledger says why.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from logging import getLogger
+from math import isfinite
+
+import numpy as np
+from flwr.app import Message, MessageType
+from flwr.serverapp import Grid
+
+from ... import __version__
+from ...clients.flat import FlatModule
+from ...clients.worker import Evaluation, evaluate
+from ...config import RunConfig
+from ...data import Dataset
+from ...errors import ClientError, FedSparsifyError, WireError
+from ...methods import Method, Update
+from ...model import Floats, Layout, Mask, SparseModel
+from ...networks import model_of
+from ...wire.codec import decode, encode, mask_name
+from ..ledger import Entry
+from ..memory import Memory
+from ..rounds import play
+from ..simulated import Machine, build_for, participants
+from ..wired import as_model
+from .messages import Answer, Hello, Question
+from .patience import Patience
+from .roster import Roster
+
+LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
+POLL_SECONDS = 0.2
+PULLED_AT_ONCE = 64 << 20  # bytes of dense models that may wait in memory: small ones are pulled many at a time
+MOST_SAMPLES = 1 << 40
+SPARE = 1 << 20  # bytes of names and headers beside a model's values
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question that is out."""
+
+    client: int
+    node: int
+    round: int
+    whole: bool  # whether it was sent with everything in it
+
+
+class Networked:
+    """The clients of a run at the other end of a network."""
+
+    def __init__(self, config: RunConfig, dataset: Dataset, grid: Grid, memory: Memory, patience: Patience) -> None:
+        self._config, self._dataset, self._grid, self.memory = config, dataset, grid, memory
+        self._patience = patience
+        self.machine = Machine(config, dataset)
+        self._network = FlatModule(build_for(config, dataset), self.machine.device)
+        self.velocities: dict[int, Floats] = {}  # they stay with the clients
+        self._roster = Roster(grid, config.clients, self._greeted)
+        self._overdue: dict[str, Asked] = {}
+        self._heard: dict[str, Asked] = {}
+        self._gathered = False  # whether the clients were waited for
+        self._begin()
+
+    def _begin(self) -> None:
+        self.refused: dict[str, str] = {}
+        self._bytes: dict[int, list[int]] = {}
+        self._phases: dict[str, float] = {}
+        self._unheard = 0  # parameters sent to clients that gave no answer
+
+    def initial(self) -> SparseModel:
+        """The model that every run with this seed starts from."""
+        return model_of(build_for(self._config, self._dataset))
+
+    def evaluate(self, model: SparseModel) -> Evaluation:
+        """Accuracy and loss on the server's test samples."""
+        return evaluate(self._network, model, self.machine.test)
+
+    def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
+        """The clients' answers, as they come."""
+        self._begin()
+        self._heard.clear()
+        wanted = participants(self._config, round, method.cohort(round))
+        with self._phase("join"):
+            nodes = self._gather(wanted)
+        self.refused |= {f"client {client}": "it is not connected" for client in wanted if client not in nodes}
+        pending = self._send(round, model, [(client, nodes[client], False) for client in wanted if client in nodes])
+        deadline = time.monotonic() + self._patience.deadline
+        while pending and time.monotonic() < deadline:
+            for asked, reply in self._replies(pending, model.layout):
+                try:
+                    answer = self._checked(reply, asked)
+                    self._count(asked.client, up=len(answer.model) + len(answer.scores))
+                    if answer.lacks:
+                        if asked.whole:
+                            raise WireError("it lacks a mask that the question does not need")
+                        pending |= self._send(round, model, [(asked.client, asked.node, True)])
+                        continue
+                    with self._phase("decode"):
+                        update = self._update(answer, method, model)
+                except (FedSparsifyError, MemoryError) as error:
+                    self.refused[f"client {asked.client}"] = plain(str(error))
+                    continue
+                self._phases["slowest client"] = max(self._phases.get("slowest client", 0.0), answer.seconds)
+                self.memory.sent(asked.client, round, model.mask)
+                self._unheard -= model.nonzero
+                yield update
+        for asked in pending.values():
+            self.refused[f"client {asked.client}"] = f"no answer within {self._patience.deadline:g} s"
+        self._overdue = pending
+
+    def amended(self, entry: Entry) -> Entry:
+        """A round's entry with what only this carrier knows."""
+        known = sum(self._phases.values()) - self._phases.get("slowest client", 0.0)
+        phases = self._phases | {"merge and evaluate": max(entry.seconds - known, 0.0)}
+        return replace(
+            entry,
+            refused=entry.refused | self.refused,
+            download_params=entry.download_params + self._unheard,
+            download_bytes=sum(down for down, _ in self._bytes.values()),
+            upload_bytes=sum(up for _, up in self._bytes.values()),
+            client_bytes={f"client {client}": both for client, both in sorted(self._bytes.items())},
+            phases={name: round(seconds, 3) for name, seconds in phases.items()},
+        )
+
+    def _gather(self, wanted: list[int]) -> dict[int, int]:
+        """Client → node. All are waited for once, later only as many as a round needs."""
+        enough = len(wanted) if not self._gathered else min(self._config.min_clients, len(wanted))
+        until = time.monotonic() + self._patience.wait
+        while True:
+            present = self._roster.present()
+            here = sum(client in present for client in wanted)
+            if here >= enough or time.monotonic() > until:
+                self._gathered = True
+                return present
+            time.sleep(POLL_SECONDS)
+
+    def _greeted(self, client: int, hello: Hello) -> None:
+        """A node that has lost the mask we think it has is sent everything."""
+        if hello.version != __version__:
+            LOG.warning("client %d runs fedsparsify %s, the server %s", client, plain(hello.version), __version__)
+        mask = self.memory.mask(self.memory.seen.get(client), self._network.layout.trainable)
+        if mask is not None and mask_name(self._network.layout, mask) not in hello.names:
+            del self.memory.seen[client]
+
+    def _send(self, round: int, model: SparseModel, to: Iterable[tuple[int, int, bool]]) -> dict[str, Asked]:
+        """Ask the clients (client, node, whole); clients that saw the same mask last are sent the same blob."""
+        blobs: dict[int | None, bytes] = {}
+        messages, asked = [], []
+        with self._phase("encode"):
+            for client, node, whole in to:
+                version = None if whole else self.memory.seen.get(client)
+                if version not in blobs:
+                    blobs[version] = self._encoded(model, self.memory.mask(version, model.mask.size))
+                question = Question(round, client, blobs[version])
+                ttl = self._patience.deadline + 60
+                messages.append(Message(question.content(), node, MessageType.TRAIN, ttl=ttl, group_id=str(round)))
+                asked.append(Asked(client, node, round, whole))
+                self._count(client, down=len(question.model))
+                self._unheard += 0 if whole else model.nonzero
+        with self._phase("send"):
+            ids = [id for message in messages for id in self._grid.push_messages([message])]
+        for one in (one for id, one in zip(ids, asked, strict=True) if not id):
+            self.refused[f"client {one.client}"] = "its question could not be sent"
+        return {id: one for id, one in zip(ids, asked, strict=True) if id}
+
+    def _encoded(self, model: SparseModel, known: Mask | None) -> bytes:
+        precision = self._config.wire_precision if model.finite else "fp32"
+        return encode(model, known, precision, layout_known=known is not None)
+
+    def _replies(self, pending: dict[str, Asked], layout: Layout) -> Iterator[tuple[Asked, Message]]:
+        """Whatever has come by now, each once, taken out of `pending`; a pause where nothing has."""
+        began = time.monotonic()
+        group = max(1, PULLED_AT_ONCE // (4 * layout.total + 1))
+        ids = [*pending, *self._overdue]
+        for first in range(0, len(ids), group):
+            with self._phase("wait"):
+                replies = list(self._grid.pull_messages(ids[first : first + group]))
+            for reply in replies:
+                id = reply.metadata.reply_to_message_id
+                if asked := pending.pop(id, None):
+                    self._heard[id] = asked
+                    yield asked, reply
+                elif asked := self._overdue.pop(id, None):
+                    self.refused[f"client {asked.client}, round {asked.round}"] = "its answer came after the deadline"
+                elif asked := self._heard.get(id):
+                    self.refused[f"client {asked.client}, again"] = "it answered twice; the first answer counts"
+            replies.clear()
+        with self._phase("wait"):
+            if pending and (rest := began + POLL_SECONDS - time.monotonic()) > 0:
+                time.sleep(rest)
+
+    def _checked(self, reply: Message, asked: Asked) -> Answer:
+        """The answer, once it is seen to be one to this question and not too large to be decoded."""
+        if reply.has_error():
+            raise WireError(f"Flower says: {reply.error.reason or 'no reason'} (code {reply.error.code})")
+        answer = Answer.read(reply.content)
+        if (answer.round, answer.client) != (asked.round, asked.client):
+            raise WireError(f"it answers as client {answer.client} for round {answer.round}")
+        if not (isfinite(answer.seconds) and answer.samples < MOST_SAMPLES):
+            raise WireError(f"it claims {answer.samples:,} samples and {answer.seconds} seconds")
+        most = most_bytes(self._network.layout)
+        if (size := max(len(answer.model), len(answer.scores))) > most:
+            raise WireError(f"it sent {size:,} bytes; at most {most:,} can be a model of this run")
+        return answer
+
+    def _update(self, answer: Answer, method: Method, model: SparseModel) -> Update:
+        layout, scores = model.layout, None
+        decoded = decode(answer.model, model.mask, layout)
+        if not method.regrows and (back := int(np.count_nonzero(decoded.mask & ~model.mask))):
+            raise WireError(f"its mask is not of this round: it keeps {back:,} entries that are pruned")
+        if answer.scores:
+            expected = as_model(np.zeros(layout.trainable, np.float32)).layout
+            scores = decode(answer.scores, None, expected).weights
+        return Update(decoded, answer.samples, answer.loss, answer.client, scores)
+
+    def _count(self, client: int, down: int = 0, up: int = 0) -> None:
+        both = self._bytes.setdefault(client, [0, 0])
+        both[0] += down
+        both[1] += up
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self._phases[name] = self._phases.get(name, 0.0) + time.perf_counter() - began
+
+
+def persistent(
+    federation: Networked, config: RunConfig, model: SparseModel, first: int, retries: int
+) -> Iterator[tuple[SparseModel, Entry]]:
+    """The rounds from `first` on. One with too few answers is played again; after that the run stops, resumable."""
+    left = retries
+    while first <= config.rounds:
+        rounds = play(federation, config.method, model, first, config.rounds, config.seed, config.min_clients)
+        try:
+            for model, entry in rounds:
+                first, left = entry.round + 1, retries
+                yield model, federation.amended(entry)
+        except ClientError as error:
+            why = "; ".join(f"{client}: {reason}" for client, reason in federation.refused.items())
+            if not left:
+                raise ClientError(f"{error} {why}".strip()) from None
+            left -= 1
+            LOG.warning("round %d is played again: %s %s", first, error, why)
+
+
+def most_bytes(layout: Layout) -> int:
+    """What a client may send for a model at the most; looked at before anything is decoded."""
+    return 5 * layout.total + SPARE
+
+
+def plain(text: str) -> str:
+    """What a client wrote, fit for a screen and a ledger."""
+    line = "".join(letter if letter.isprintable() else " " for letter in text)
+    return line if len(line) <= 300 else line[:300] + "…"

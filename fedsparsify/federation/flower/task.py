@@ -1,0 +1,40 @@
+"""What a run's nodes are told once, in the run's own settings, so that every question is a model and two numbers."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...config import RunConfig, make_config, to_toml
+from ...errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run's config, the network's inputs and outputs, and a name that stays when the run is resumed."""
+
+    config: RunConfig
+    shape: tuple[int, ...]
+    classes: int
+    name: str
+
+    def settings(self) -> dict[str, str | int]:
+        """As settings of a Flower run, which are plain values."""
+        return {
+            "config": to_toml(self.config),
+            "shape": json.dumps(list(self.shape)),
+            "classes": self.classes,
+            "name": self.name,
+        }
+
+    @classmethod
+    def read(cls, settings: Mapping[str, object]) -> Task:
+        """Back from a Flower run's settings."""
+        try:
+            config = make_config(tomllib.loads(str(settings["config"])))
+            shape = tuple(int(side) for side in json.loads(str(settings["shape"])))
+            return cls(config, shape, int(str(settings["classes"])), str(settings["name"]))
+        except (KeyError, ValueError) as error:
+            raise ConfigError(f"the Flower run's settings lack something of a fedsparsify run: {error!r}.") from error

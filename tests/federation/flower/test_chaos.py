@@ -1,0 +1,74 @@
+"""Ten SuperNodes: three die and come back, one sends garbage, and the ServerApp is killed. The run ends well."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+
+import pytest
+from real import Processes, kill, process_of
+
+from fedsparsify import RunConfig, load, run
+from fedsparsify.federation.ledger import read_history
+
+# A node whose own code is not ours: every answer that its processes make carries noise for a model.
+GARBAGE = """
+import os
+from dataclasses import replace
+from fedsparsify.federation.flower import messages
+content = messages.Answer.content
+messages.Answer.content = lambda self: content(replace(self, model=os.urandom(5000)))
+"""
+
+
+@pytest.mark.slow
+def test_chaos(tmp_path, monkeypatch):
+    config = RunConfig(clients=10, rounds=20, sparsity=0.9, min_clients=5)
+    chance = random.Random(7)
+    victims = chance.sample(range(9), 3)
+    # round after which something happens → what
+    events = dict(zip(chance.sample(range(2, 17), 4), [*victims, "server"], strict=True))
+    (tmp_path / "noise").mkdir()
+    (tmp_path / "noise/sitecustomize.py").write_text(GARBAGE)
+    with Processes(tmp_path, config) as federation:
+        serve = federation.serve("--deadline", 240)
+        nodes = {}
+        for client in range(9):
+            nodes[client] = federation.join(client)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "noise"))
+        nodes[9] = federation.join(9)
+        monkeypatch.delenv("PYTHONPATH")
+        began, happened = time.monotonic(), []
+        while serve.poll() is None:
+            assert time.monotonic() < began + 3000, federation.words("serve")
+            path = federation.out / "history.jsonl"
+            done = read_history(path)[-1].round if path.exists() and path.read_text().endswith("\n") else 0
+            for after in [after for after in events if after <= done]:
+                what = events.pop(after)
+                time.sleep(chance.uniform(0, 15))
+                happened.append((after, what, round(time.monotonic() - began)))
+                if what == "server":
+                    os.kill(process_of(serve.pid, "flwr-serverapp"), signal.SIGKILL)
+                else:
+                    kill(nodes[what])
+                    nodes[what] = federation.join(what)
+            time.sleep(0.5)
+        assert serve.returncode == 0, federation.words("serve")
+    history = read_history(federation.out / "history.jsonl")
+    undisturbed = run(config).history[-1]
+    record = {
+        "events (after round, what, second)": happened,
+        "seconds": round(time.monotonic() - began),
+        "clients a round": [entry.clients for entry in history],
+        "refused": {entry.round: entry.refused for entry in history},
+        "accuracy": [history[-1].accuracy, undisturbed.accuracy],
+        "sparsity": history[-1].sparsity,
+    }
+    print(json.dumps(record, indent=1))
+    assert [entry.round for entry in history] == list(range(1, 21))
+    assert load(federation.out / "model.fsz").sparsity == undisturbed.sparsity
+    assert abs(history[-1].accuracy - undisturbed.accuracy) <= 0.02
+    assert len(happened) == 4 and all("client 9" in entry.refused for entry in history)

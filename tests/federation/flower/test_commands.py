@@ -1,0 +1,156 @@
+"""Commands, keys, and what a node trains on: everything that needs no process of Flower's."""
+
+from __future__ import annotations
+
+import stat
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from cryptography import x509
+
+from fedsparsify import RunConfig
+from fedsparsify.cli import cli
+from fedsparsify.config import to_toml
+from fedsparsify.data import load_dataset, load_samples, partition
+from fedsparsify.errors import ConfigError, DataError, RunError
+from fedsparsify.federation.flower.client import Node
+from fedsparsify.federation.flower.client_app import number_of
+from fedsparsify.federation.flower.commands import Keys, Link, environment, supernode
+from fedsparsify.federation.flower.keys import make_keys
+from fedsparsify.federation.flower.notes import Notes
+from fedsparsify.federation.flower.prepare import make_task
+from fedsparsify.federation.flower.processes import start
+from fedsparsify.federation.flower.server import plain
+from fedsparsify.federation.flower.task import Task
+from fedsparsify.federation.run import RunFolder
+
+
+def task(tmp_path, **settings) -> Task:
+    return make_task(RunConfig(clients=3, **settings), RunFolder(tmp_path / "run"))
+
+
+def test_a_task_survives_flowers_settings(tmp_path):
+    made = task(tmp_path, method="prunefl")
+    assert Task.read(made.settings()) == made
+    assert made.name == task(tmp_path, method="prunefl").name != task(tmp_path, method="snip").name
+    with pytest.raises(ConfigError, match="lack something"):
+        Task.read({"config": ""})
+
+
+def test_figures_of_the_machine_are_settled_before_nodes_hear_of_them(tmp_path):
+    assert task(tmp_path, method={"name": "prunefl", "times": "measured"}).config.method.times[0].isdigit()
+
+
+def test_a_node_has_its_part_of_the_runs_data_and_loads_it_once(tmp_path, monkeypatch):
+    node = Node(task(tmp_path, split="classes:4"), Notes(tmp_path / "node"), "digits")
+    digits = load_dataset("digits")
+    mine = partition(digits.y_train, 3, "classes:4", node.task.config.seed)[2]
+    x, y = node.samples(2)
+    np.testing.assert_array_equal(x, digits.x_train[mine])
+    monkeypatch.setattr("fedsparsify.federation.flower.client.load_samples", None)
+    np.testing.assert_array_equal(node.samples(2)[1], y)
+
+
+def test_a_node_with_data_of_its_own(tmp_path, elsewhere):
+    digits = load_dataset("digits")
+    pair = {"x_train": digits.x_train[:50], "y_train": digits.y_train[:50]}
+    np.savez(tmp_path / "mine.npz", **pair)
+    (tmp_path / "hospital.py").write_text(
+        "import numpy as np\n"
+        "def scans(): f = np.load('mine.npz'); return f['x_train'], f['y_train']\n"
+        "def wrong(): f = np.load('mine.npz'); return f['x_train'][:, :, :4], f['y_train']\n"
+        "def many(): f = np.load('mine.npz'); return f['x_train'], f['y_train'] + 10\n"
+        "def none(): return 5\n"
+    )
+    for data in (str(tmp_path / "mine.npz"), "hospital:scans"):
+        x, y = Node(task(tmp_path), Notes(tmp_path / "node"), data).samples(0)
+        np.testing.assert_array_equal(x, pair["x_train"])
+        np.testing.assert_array_equal(y, pair["y_train"])
+    for data, reason in (("wrong", "shape"), ("many", "classes 0 … 9"), ("none", "must return x_train and y_train")):
+        with pytest.raises(DataError, match=reason):
+            Node(task(tmp_path), Notes(tmp_path / "node"), f"hospital:{data}").samples(0)
+    assert load_samples("digits")[0].shape == digits.x_train.shape
+
+
+def test_notes_keep_the_last_two_masks_and_survive_damage(tmp_path):
+    notes, masks = Notes(tmp_path), [np.arange(20) % n == 0 for n in (2, 3, 4)]
+    for number, mask in enumerate(masks):
+        notes.keep_mask(bytes([number] * 8), mask)
+    assert notes.mask(bytes(8), 20) is None and notes.names() == [bytes([1] * 8), bytes([2] * 8)]
+    np.testing.assert_array_equal(notes.mask(bytes([2] * 8), 20), masks[2])
+    assert notes.mask(bytes([2] * 8), 90) is None
+    (tmp_path / "a-1.velocity.npy").write_bytes(b"damaged")
+    assert notes.velocity("a", 2) is None
+
+
+def test_momentum_goes_back_with_the_round(tmp_path):
+    notes = Notes(tmp_path)
+    for round in (1, 2, 5):
+        notes.keep_velocity("run", round, np.full(3, round, np.float32), most=2)
+    assert [notes.velocity("run", round)[0] for round in (2, 4, 5, 6)] == [1, 2, 2, 5]
+    notes.keep_velocity("run", 2, np.full(3, 9, np.float32), most=2)  # round 2 is played again
+    assert notes.velocity("run", 9)[0] == 9 and notes.velocity("other", 9) is None
+
+
+def test_numbers_of_nodes():
+    assert (number_of({"client": 3}), number_of({"partition-id": 2}), number_of({})) == (3, 2, -1)
+    with pytest.raises(ConfigError, match="must be a number"):
+        number_of({"client": "three"})
+
+
+def test_keys(tmp_path):
+    make_keys(tmp_path / "keys", ["server.example.org", "10.0.0.1"], 2)
+    secret = [tmp_path / "keys" / name for name in ("server.key", "node-0", "node-1")]
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in secret)
+    ca, server = (
+        x509.load_pem_x509_certificate((tmp_path / "keys" / f"{n}.crt").read_bytes()) for n in ("ca", "server")
+    )
+    server.verify_directly_issued_by(ca)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["server.example.org"]
+    with pytest.raises(RunError, match="already holds keys"):
+        make_keys(tmp_path / "keys", ["a"], 1)
+    Keys(tmp_path / "keys").check()
+    with pytest.raises(ConfigError, match=r"no ca\.crt"):
+        Keys(tmp_path).check()
+
+
+def test_security_is_on_unless_somebody_says_otherwise(tmp_path, elsewhere):
+    (elsewhere / "run.toml").write_text(to_toml(RunConfig(clients=2, rounds=2)))
+    runner = CliRunner()
+    for command in (["serve", "run.toml"], ["join", "--superlink", "a:1"], ["join", "--superlink", "a:1", "--ca", "x"]):
+        result = runner.invoke(cli, command)
+        assert isinstance(result.exception, ConfigError) and "--insecure" in str(result.exception)
+    assert runner.invoke(cli, ["keys", "keys", "--nodes", "2", "--host", "10.0.0.7"]).exit_code == 0
+    shown = runner.invoke(cli, ["serve", "run.toml", "--keys", "keys", "--app-only"]).output
+    assert "--enable-supernode-auth" in shown and "--insecure" not in shown
+    assert shown.count("flwr supernode register keys/node-") == 2 and "flwr run runs/run/app" in shown
+    assert (elsewhere / "runs/run/app/pyproject.toml").exists()
+
+
+def test_commands(tmp_path):
+    open_link = Link("0.0.0.0", 9, None, tmp_path)
+    assert open_link.superlink()[-1] == "--insecure" and open_link.address == "127.0.0.1:9"
+    secured = supernode("host:8000", tmp_path / "ca.crt", tmp_path / "key", 7, {"client": 1, "data": "a b"})
+    assert "--insecure" not in secured and secured[-1] == 'client=1 data="a b"'
+    assert environment(tmp_path)["FLWR_TELEMETRY_ENABLED"] == "0"
+
+
+def test_mistakes_are_one_line(tmp_path, elsewhere):
+    runner = CliRunner()
+    for command, words in (
+        (["serve", "--insecure"], "needs a CONFIG.toml"),
+        (["serve", "none.toml", "--insecure"], "cannot be read"),
+        (["join", "--superlink", "a:1", "--ca", "no.crt", "--key", "no"], "there is no file no.crt"),
+    ):
+        assert words in str(runner.invoke(cli, command).exception)
+
+
+def test_flowers_commands_may_be_missing(tmp_path):
+    with pytest.raises(RunError, match=r"there is no flower-nothing: pip install 'fedsparsify\[flower\]'"):
+        start(["flower-nothing"], {"PATH": str(tmp_path)})
+
+
+def test_what_a_client_wrote_is_fit_for_a_screen():
+    assert plain("a\x1b[31mred\nline") == "a [31mred line" and len(plain("x" * 1000)) == 301

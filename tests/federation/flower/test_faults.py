@@ -1,0 +1,234 @@
+"""Whatever a client does, the round goes on without it, and the ledger says why."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import small_model
+from fake import FakeGrid, play
+from flwr.app import ConfigRecord, Error, RecordDict
+
+from fedsparsify import METHODS, RunConfig, run
+from fedsparsify.average import Tally
+from fedsparsify.errors import ClientError, RunError
+from fedsparsify.federation.flower import server
+from fedsparsify.federation.flower.messages import RECORD
+from fedsparsify.federation.flower.server_app import alone
+from fedsparsify.federation.ledger import read_history
+from fedsparsify.model import SparseModel
+from fedsparsify.networks import build, layout_of
+from fedsparsify.wire.codec import encode
+
+CONFIG = RunConfig(clients=3, rounds=3, epochs=1, sparsity=0.9)
+QUICK = {"deadline": 0.5, "wait": 0.5, "retries": 0}
+
+
+def same(one: SparseModel, other: SparseModel) -> bool:
+    return bool(np.array_equal(one.mask, other.mask)) and bool(np.allclose(one.weights, other.weights, atol=1e-5))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_the_same_as_in_the_simulator(tmp_path, method):
+    """Through the messages and the nodes' folders, with momentum that stays on the nodes' disks."""
+    config = RunConfig(
+        method=method, clients=4, participation=0.5, rounds=11, epochs=1, momentum=0.5, keep_optimizer=True
+    )
+    over, _ = play(tmp_path, config)
+    simulated = run(config)
+    assert same(over.model, simulated.model)
+    assert [e.upload_params for e in over.history] == [e.upload_params for e in simulated.history]
+    assert [e.download_bytes for e in over.history] == pytest.approx(
+        [e.download_bytes for e in simulated.history], rel=0.02
+    )
+
+
+def broken(make, client=2, round=2):
+    """Client 2 answers round 2 with what `make` makes of its answer."""
+
+    def behave(question, work):
+        fine = work()
+        return make(fine, question) if (question.client, question.round) == (client, round) else [fine]
+
+    return behave
+
+
+LAYOUT = layout_of(build(CONFIG.network, (1, 8, 8), 10, CONFIG.seed))
+
+
+DENSE_MODEL = SparseModel.dense(LAYOUT, np.ones(LAYOUT.total, np.float32))
+
+
+def model_with(value):
+    return encode(SparseModel.dense(LAYOUT, np.full(LAYOUT.total, value, np.float32)))
+
+
+def stale():
+    mask = np.arange(LAYOUT.trainable) % 2 == 0
+    model = SparseModel.masked(LAYOUT, np.ones(LAYOUT.total, np.float32), mask)
+    return encode(model, mask, layout_known=True)
+
+
+FAULTS = {
+    "garbage": (lambda a, q: [replace(a, model=b"garbage" * 100)], "must begin with"),
+    "cut off": (lambda a, q: [replace(a, model=a.model[:-9])], "damaged or cut off"),
+    "NaN": (lambda a, q: [replace(a, model=model_with(np.nan))], "weights are NaN or infinite"),
+    "wrong shape": (lambda a, q: [replace(a, model=encode(small_model([1, 2, 3])))], "not those of the network"),
+    "stale mask": (lambda a, q: [replace(a, model=stale())], "difference to mask"),
+    "mask of an older round": (lambda a, q: [replace(a, model=encode(DENSE_MODEL))], "entries that are pruned"),
+    "too many samples": (lambda a, q: [replace(a, samples=1 << 50)], "it claims"),
+    "no time": (lambda a, q: [replace(a, seconds=float("nan"))], "it claims"),
+    "old round": (lambda a, q: [replace(a, round=1)], "for round 1"),
+    "another client": (lambda a, q: [replace(a, client=0)], "as client 0"),
+    "no samples": (lambda a, q: [replace(a, samples=0)], "no samples"),
+    "too large": (lambda a, q: [replace(a, model=b"x" * (7 << 20))], "at most"),
+    "scores unasked": (lambda a, q: [replace(a, scores=b"no model")], "must begin with"),
+    "lacks what nobody needs": (lambda a, q: [replace(a, lacks=b"12345678")], "lacks a mask"),
+    "Flower's own error": (lambda a, q: [Error(code=5, reason="it is\ngone")], "it is gone (code 5)"),
+    "no record": (lambda a, q: [RecordDict()], "no record"),
+    "another kind": (lambda a, q: [RecordDict({RECORD: ConfigRecord({"round": "2"})})], "must be of kind int"),
+    "hangs": (lambda a, q: [], "no answer within 0.5 s"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_client_that_fails_is_left_out_and_named(tmp_path, fault):
+    make, reason = FAULTS[fault]
+    round = 3 if "older" in fault else 2  # the first that has pruned entries, or one that has a round after it
+    result, _ = play(tmp_path, CONFIG, broken(make, round=round), **QUICK)
+    assert [entry.clients for entry in result.history] == [3, *([2, 3] if round == 2 else [3, 2])]
+    assert reason in result.history[round - 1].refused["client 2"]
+    assert result.model.sparsity == pytest.approx(0.9, abs=1e-4) and result.history[-1].accuracy > 0.4
+    kept = read_history(tmp_path / "run/history.jsonl")
+    assert kept == result.history
+
+
+def test_the_rest_of_a_round_is_what_it_would_be_without_the_client(tmp_path):
+    make, _ = FAULTS["garbage"]
+    one, _ = play(tmp_path / "a", CONFIG, broken(make), **QUICK)
+    other, _ = play(tmp_path / "b", CONFIG, broken(lambda a, q: []), **QUICK)
+    assert one.model.same_as(other.model)
+
+
+def test_the_first_of_two_answers_counts(tmp_path):
+    twice, _ = play(tmp_path / "a", CONFIG, broken(lambda a, q: [a, replace(a, model=model_with(1.0))]), **QUICK)
+    once, _ = play(tmp_path / "b", CONFIG)
+    assert twice.model.same_as(once.model)
+    assert "twice" in twice.history[1].refused["client 2, again"]
+
+
+def test_an_answer_after_the_deadline_is_not_taken_for_the_next_round(tmp_path, monkeypatch):
+    held = {}
+    take = FakeGrid._take
+
+    def late(self, message):
+        id = take(self, message)
+        question = self.questions[-1] if self.questions else None
+        if question and (question.client, question.round) == (2, 2) and id not in held:
+            held[id] = self._ready.pop(id)
+        elif question and question.round == 3:
+            self._ready |= held
+        return id
+
+    monkeypatch.setattr(FakeGrid, "_take", late)
+    result, _ = play(tmp_path, CONFIG, **QUICK)
+    assert [entry.clients for entry in result.history] == [3, 2, 3]
+    assert "after the deadline" in result.history[2].refused["client 2, round 2"]
+
+
+def test_too_few_answers_are_asked_for_again(tmp_path):
+    tries = []
+
+    def behave(question, work):
+        tries.append((question.round, question.client))
+        failing = question.round == 2 and tries.count((2, question.client)) == 1 and question.client
+        return [] if failing else [work()]
+
+    config = replace(CONFIG, min_clients=3)
+    result, _ = play(tmp_path / "a", config, behave, **QUICK | {"retries": 1})
+    undisturbed, _ = play(tmp_path / "b", config)
+    assert result.model.same_as(undisturbed.model) and result.history[1].refused == {}
+
+
+def test_then_the_run_stops_and_can_be_resumed(tmp_path):
+    config = replace(CONFIG, min_clients=3, momentum=0.5, keep_optimizer=True)
+    with pytest.raises(ClientError, match=r"round 2: 2 of at least 3 .*client 2: no answer within"):
+        play(tmp_path / "a", config, broken(lambda a, q: []), **QUICK)
+    with pytest.raises(RunError, match="already holds a run"):
+        play(tmp_path / "a", config)
+    resumed, grid = play(tmp_path / "a", config, resume=True)
+    undisturbed, _ = play(tmp_path / "b", config)
+    assert resumed.model.same_as(undisturbed.model)  # nodes that trained round 2 already go back to their old momentum
+    assert {question.round for question in grid.questions} == {2, 3}
+
+
+def test_clients_that_are_not_connected(tmp_path, monkeypatch):
+    start = FakeGrid.__init__
+
+    def without(self, *arguments):
+        start(self, *arguments)
+        self.connected.discard(101)
+
+    monkeypatch.setattr(FakeGrid, "__init__", without)
+    result, _ = play(tmp_path, CONFIG, **QUICK)
+    assert [entry.clients for entry in result.history] == [2, 2, 2]
+    assert result.history[0].refused == {"client 1": "it is not connected"}
+
+
+def test_a_node_that_lost_its_folder_gets_everything(tmp_path):
+    def behave(question, work):
+        if (question.client, question.round) == (0, 3) and (tmp_path / "nodes/100").exists():
+            shutil.rmtree(tmp_path / "nodes/100")
+        return [work()]
+
+    result, grid = play(tmp_path, CONFIG, behave)
+    third = [(q.client, len(q.model)) for q in grid.questions if q.round == 3]
+    assert [client for client, _ in third] == [0, 1, 2, 0]
+    assert result.history[2].client_bytes["client 0"][0] == third[0][1] + third[3][1]
+    undisturbed, _ = play(tmp_path / "b", CONFIG)
+    assert result.model.same_as(undisturbed.model)
+
+
+def test_numbers(tmp_path, monkeypatch):
+    """Nodes without a number get a free one; a number that is taken or out of range is refused."""
+    start, take = FakeGrid.__init__, FakeGrid._take
+
+    def renumbered(self, *arguments):
+        start(self, *arguments)
+        self.clients = {100: 1, 101: None, 102: None, 103: 1, 104: 7}
+        self.connected = {100, 101, 102}
+
+    def joining(self, message):
+        self.connected |= {103, 104}
+        return take(self, message)
+
+    monkeypatch.setattr(FakeGrid, "__init__", renumbered)
+    monkeypatch.setattr(FakeGrid, "_take", joining)
+    result, grid = play(tmp_path, CONFIG)
+    assert [entry.clients for entry in result.history] == [3, 3, 3]
+    assert {question.client for question in grid.questions} == {0, 1, 2}
+    assert same(result.model, run(CONFIG).model)
+
+
+def test_one_process_a_folder(tmp_path):
+    with alone(tmp_path), pytest.raises(RunError, match="another process"), alone(tmp_path, 0):
+        pass
+
+
+def test_a_model_is_decoded_one_at_a_time(tmp_path, monkeypatch):
+    """The merge takes an answer before the next is decoded."""
+    order = []
+    update = server.Networked._update
+    monkeypatch.setattr(server.Networked, "_update", lambda *a: order.append("decode") or update(*a))
+    add = Tally.add
+    monkeypatch.setattr(Tally, "add", lambda *a, **k: order.append("merge") or add(*a, **k))
+    play(tmp_path, replace(CONFIG, rounds=1))
+    assert order == ["decode", "merge"] * 3
+
+
+def test_the_wire_may_round(tmp_path):
+    config = replace(CONFIG, wire_precision="fp16")
+    over, _ = play(tmp_path, config)
+    assert same(over.model, run(config).model)
