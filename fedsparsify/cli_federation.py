@@ -78,12 +78,16 @@ def serve(
     from .federation.flower.processes import Server
     from .federation.ledger import read_history
     from .progress import Progress, summary
-    from .report import write_report
+    from .report import PAGE, write_report
 
     console = Console()
     if (keys is not None) + insecure + ray != 1:
         raise ConfigError("serve needs one of --keys DIR (make it with `fedsparsify keys DIR`), --insecure and --ray.")
     made, folder = _run_of(config, out, resume)
+    if made.diagnose:
+        raise ConfigError(
+            "diagnose looks at training samples, which a server does not have; leave it out of the config."
+        )
     home = folder.path.resolve() / "flower"
     link = Link("127.0.0.1" if ray else host, port, Keys(keys) if keys else None, home, made.clients if ray else 0)
     if link.keys:
@@ -124,6 +128,7 @@ def serve(
     for note in notes:
         console.print(note)
     console.print(f"Files: {folder.path}/", soft_wrap=True, highlight=False)
+    console.print(f"Page: {folder.path / PAGE}", soft_wrap=True, highlight=False)
     return 0
 
 
