@@ -85,9 +85,7 @@ def serve(
         raise ConfigError("serve needs one of --keys DIR (make it with `fedsparsify keys DIR`), --insecure and --ray.")
     made, folder = _run_of(config, out, resume)
     if made.diagnose:
-        raise ConfigError(
-            "diagnose looks at training samples, which a server does not have; leave it out of the config."
-        )
+        raise ConfigError("diagnose looks at training samples, which a server does not have: leave it out.")
     home = folder.path.resolve() / "flower"
     link = Link("127.0.0.1" if ray else host, port, Keys(keys) if keys else None, home, made.clients if ray else 0)
     if link.keys:

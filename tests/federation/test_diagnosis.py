@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -67,3 +69,11 @@ def test_resuming_keeps_the_keys(tmp_path):
     before = (tmp_path / "a" / "history.jsonl").read_text()
     run(config, tmp_path / "a", resume=True)
     assert (tmp_path / "a" / "history.jsonl").read_text() == before
+
+
+def test_a_server_refuses_it(elsewhere):
+    (elsewhere / "c.toml").write_text("diagnose = true\n")
+    words = [sys.executable, "-m", "fedsparsify", "serve", "c.toml", "--insecure", "--out", "o"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert "diagnose looks at training samples" in done.stderr
