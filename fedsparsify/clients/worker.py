@@ -171,4 +171,5 @@ def evaluate(network: FlatModule, model: SparseModel, samples: Samples) -> Evalu
         logits = network.module(x)
         loss = loss + nn.functional.cross_entropy(logits, y, reduction="sum")
         right = right + (logits.argmax(1) == y).sum()
-    return Evaluation(float(right) / len(samples.y), float(loss) / len(samples.y))
+    right, loss = torch.stack([right.double(), loss.double()]).tolist()
+    return Evaluation(right / len(samples.y), loss / len(samples.y))

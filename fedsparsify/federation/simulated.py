@@ -17,7 +17,7 @@ from ..config import RunConfig
 from ..data import Dataset, partition
 from ..data.partition import Indices
 from ..errors import ConfigError
-from ..methods import Fit, Method, Update
+from ..methods import Method, Request, Update
 from ..model import Floats, SparseModel
 from ..networks import build, model_of
 from ..tracing import graph_facts
@@ -50,7 +50,7 @@ class Machine:
         """What the network computes, as a model's file says it."""
         return graph_facts(build_for(self._config, self._dataset))
 
-    def fit(self, workers: Sequence[Worker], requests: Sequence[Fit]) -> list[Update]:
+    def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         """Every worker's answer to its request."""
         return self.cohort.fit(workers, requests)
 
@@ -76,13 +76,13 @@ class Simulated:
         return model if self._device.type == "cpu" else model.beside(self._network.weights)
 
     def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
-        """Every participant's answer; the cohort advances in lock-step, and all pending `Fit`s are one computation."""
+        """Every participant's answer; the cohort advances in lock-step, and all that train are one computation."""
         workers = [self._worker(round, client) for client in participants(self._config, round, method.cohort(round))]
         clients = [method.client(round, model) for _ in workers]
         pending = {i: next(client) for i, client in enumerate(clients)}
         done: dict[int, Update] = {}
         while pending:
-            fits = {i: request for i, request in pending.items() if isinstance(request, Fit)}
+            fits = {i: request for i, request in pending.items() if request.trains}
             trained = self.machine.fit([workers[i] for i in fits], list(fits.values())) if fits else []
             answers = dict(zip(fits, trained, strict=True))
             answers |= {i: workers[i].answer(request) for i, request in pending.items() if i not in fits}
