@@ -13,7 +13,9 @@ import pytest
 from real import Processes, process_of
 
 from fedsparsify import METHODS, RunConfig, load, run
+from fedsparsify.federation.flower.commands import environment, supernode
 from fedsparsify.federation.flower.keys import make_keys
+from fedsparsify.federation.flower.processes import free_port
 from fedsparsify.federation.ledger import read_history
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="starts and ends processes as Linux does")
@@ -43,6 +45,14 @@ def test_the_same_model_as_the_simulator(tmp_path):
         clients = [federation.join(client) for client in range(2)]
         stranger = federation.join(7, "--tries", 1, key="strangers/node-0")
         misled = federation.join(8, "--tries", 1, ca="strangers/ca.crt", key="keys/node-0")
+        keyless = subprocess.run(
+            supernode(federation.superlink, tmp_path / "keys/ca.crt", None, free_port(), {}),
+            env=environment(tmp_path / "keyless"),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert keyless.returncode and "2001" in keyless.stdout + keyless.stderr
         assert stranger.wait(60) and "2004" in federation.words("join-7")  # a key that nobody registered
         assert misled.wait(60) and "CERTIFICATE_VERIFY_FAILED" in federation.words("join-8")
         assert serve.wait(150) == 0, federation.words("serve")
