@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -145,6 +147,17 @@ def test_mistakes_are_one_line(tmp_path, elsewhere):
         (["join", "--superlink", "a:1", "--ca", "no.crt", "--key", "no"], "there is no file no.crt"),
     ):
         assert words in str(runner.invoke(cli, command).exception)
+
+
+def test_a_clients_process_loads_no_more_than_it_needs():
+    """Each message is a process: saying hello does without torch, and training without its compiler."""
+    code = (
+        "import sys, fedsparsify.federation.flower.client_app; early = 'torch' in sys.modules\n"
+        "import fedsparsify.federation.flower.client\n"
+        "heavy = {'torch._dynamo', 'fedsparsify.clients.batched', 'fedsparsify.federation.run'} & sys.modules.keys()\n"
+        "sys.exit(str(heavy) if early or heavy else 0)"
+    )
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code]).returncode == 0
 
 
 def test_flowers_commands_may_be_missing(tmp_path):
