@@ -179,7 +179,7 @@ def test_what_is_trained_and_what_is_not():
     assert "int64" in dtypes
 
 
-@pytest.mark.parametrize("method", ["snip", "grasp", "prunefl"])
+@pytest.mark.parametrize("method", ["snip", "grasp", "prunefl", "feddst"])
 def test_methods_that_need_our_own_app_say_so(method):
     with pytest.raises(ConfigError, match="fedsparsify serve"):
         SparseStrategy(method, rounds=3)
