@@ -85,11 +85,14 @@ class Loop:
             raise ConfigError("this method asks clients for scores, which only our own app can give: fedsparsify serve")
         with kept_at_zero(request):
             self.reply = self.ask(request.model)
-        [arrays] = self.reply.content.array_records.values()
-        weights = weights_of(arrays, request.model.layout)
-        [metrics] = self.reply.content.metric_records.values()
-        samples = int(str(metrics[self._parcel.weight]))
-        return Update(SparseModel.masked(request.model.layout, weights, request.model.mask), samples)
+        content, layout = self.reply.content, request.model.layout
+        if len(content.array_records) != 1 or len(content.metric_records) != 1:
+            raise ConfigError("a training loop must answer with one ArrayRecord and one MetricRecord, as FedAvg asks.")
+        [arrays], [metrics] = content.array_records.values(), content.metric_records.values()
+        if self._parcel.weight not in metrics:
+            raise ConfigError(f"a training loop must say {self._parcel.weight!r} in its metrics, as FedAvg asks.")
+        samples = int(float(str(metrics[self._parcel.weight])))
+        return Update(SparseModel.masked(layout, weights_of(arrays, layout), request.model.mask), samples)
 
 
 def kept_at_zero(request: Fit) -> AbstractContextManager[object]:
