@@ -15,6 +15,8 @@ EXTRAS = {
     "cryptography": "flower",
     "onnx": "export",
     "safetensors": "export",
+    "tensorboard": "track",
+    "mlflow": "track",
 }
 
 

@@ -173,3 +173,11 @@ def evaluate(network: FlatModule, model: SparseModel, samples: Samples) -> Evalu
         right = right + (logits.argmax(1) == y).sum()
     right, loss = torch.stack([right.double(), loss.double()]).tolist()
     return Evaluation(right / len(samples.y), loss / len(samples.y))
+
+
+def loss_and_gradient(network: FlatModule, model: SparseModel, samples: Samples) -> tuple[float, Floats]:
+    """Mean loss of a model and its flat gradient, pruned entries included; without dropout, like `evaluate`."""
+    network.load(model)
+    network.module.eval()
+    loss = nn.functional.cross_entropy(network.module(samples.x), samples.y)
+    return float(loss.detach()), flat_gradient(loss, network.parameters).cpu().numpy()

@@ -114,7 +114,8 @@ def run(
     carrier = Wired(federation, config.wire_precision, journal.memory) if config.wire else federation
     model, first = journal.start(federation.initial)
     model = federation.place(model)
-    rounds = play(carrier, config.method, model, first, config.rounds, config.seed, config.min_clients)
+    probe = federation.probe if config.diagnose else None
+    rounds = play(carrier, config.method, model, first, config.rounds, config.seed, config.min_clients, probe)
     model = journal.keep(rounds, model, federation.velocities, on_round)
     journal.finish(model, dataset, federation.machine.graph)
     return Result(model.on_host(), journal.ledger.entries)

@@ -12,7 +12,7 @@ import torch
 from ..clients.batched import Cohort
 from ..clients.clock import step_times
 from ..clients.flat import FlatModule
-from ..clients.worker import Evaluation, Samples, Worker, evaluate
+from ..clients.worker import Evaluation, Samples, Worker, evaluate, loss_and_gradient
 from ..config import RunConfig
 from ..data import Dataset, partition
 from ..data.partition import Indices
@@ -21,6 +21,9 @@ from ..methods import Method, Request, Update
 from ..model import Floats, SparseModel
 from ..networks import build, model_of
 from ..tracing import graph_facts
+from .diagnosis import Probed
+
+PROBE_SAMPLES = 1000
 
 
 class Machine:
@@ -115,6 +118,14 @@ class Simulated:
     def evaluate(self, model: SparseModel) -> Evaluation:
         """Accuracy and loss on the data set's test samples."""
         return evaluate(self._network, model, self.machine.test)
+
+    def probe(self, model: SparseModel) -> Probed:
+        """Loss and masked gradient on training samples that are the same in every round of the run."""
+        rng = np.random.default_rng(np.random.SeedSequence([self._config.seed], spawn_key=(2,)))
+        train = self.machine.train
+        chosen = torch.from_numpy(rng.permutation(len(train.y))[:PROBE_SAMPLES]).to(self._device)
+        loss, gradient = loss_and_gradient(self._network, model, Samples(train.x[chosen], train.y[chosen]))
+        return Probed(loss, float(np.linalg.norm(gradient[model.on_host().mask].astype(np.float64))))
 
 
 def participants(config: RunConfig, round: int, cohort: float | None = None) -> list[int]:

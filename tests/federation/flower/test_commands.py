@@ -44,6 +44,11 @@ def test_figures_of_the_machine_are_settled_before_nodes_hear_of_them(tmp_path):
     assert task(tmp_path, method={"name": "prunefl", "times": "measured"}).config.method.times[0].isdigit()
 
 
+def test_what_needs_the_clients_samples_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="diagnose needs"):
+        task(tmp_path, diagnose=True)
+
+
 def test_a_node_has_its_part_of_the_runs_data_and_loads_it_once(tmp_path, monkeypatch):
     node = Node(task(tmp_path, split="classes:4"), Notes(tmp_path / "node"), "digits")
     digits = load_dataset("digits")
