@@ -31,27 +31,28 @@ class Entry:
     train_loss: float
     seconds: float
     refused: dict[str, str] = field(default_factory=dict)  # client → why its answer was left out
-    client_bytes: dict[str, list[int]] = field(default_factory=dict)  # over a network: client → bytes down and up
-    phases: dict[str, float] = field(default_factory=dict)  # over a network: seconds by what they went into
     purged_norm: float | None = None  # these five where a run diagnoses itself, see diagnosis.py
     purge_bound: float | None = None
     paper_bound: float | None = None
     gradient_norm: float | None = None
     probe_loss: float | None = None
+    client_bytes: dict[str, list[int]] = field(default_factory=dict)  # over a network: client → bytes down and up
+    phases: dict[str, float] = field(default_factory=dict)  # over a network: seconds by what they went into
 
     def __getitem__(self, name: str) -> Any:
         return asdict(self)[name]
 
 
-NETWORK = ("client_bytes", "phases")
-DIAGNOSIS = ("purged_norm", "purge_bound", "paper_bound", "gradient_norm", "probe_loss")
+OPTIONAL = ("purged_norm", "purge_bound", "paper_bound", "gradient_norm", "probe_loss", "client_bytes", "phases")
 
 
 def line(entry: Entry) -> str:
-    """A round as the file holds it; what was not asked for, or only a network has, is left out."""
+    """A round as the file holds it; what was not asked for, and what only a network has, is left out."""
     table = asdict(entry)
-    absent = {name for name in NETWORK if not table[name]} | {name for name in DIAGNOSIS if table[name] is None}
-    return json.dumps({name: table[name] for name in table if name not in absent}) + "\n"
+    return (
+        json.dumps({name: table[name] for name in table if name not in OPTIONAL or table[name] not in (None, {})})
+        + "\n"
+    )
 
 
 class Ledger:
