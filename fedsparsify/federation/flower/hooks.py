@@ -19,7 +19,6 @@ class Masked:
     def __init__(self, request: Fit) -> None:
         self._request = request
         self._handles: list[Any] = []
-        self.found = False
 
     def __enter__(self) -> Self:
         self._handles.append(register_module_forward_pre_hook(self._look))
@@ -32,14 +31,13 @@ class Masked:
     def _look(self, module: torch.nn.Module, _: object) -> None:
         layout = self._request.model.layout
         parameters = {_bare(name): parameter for name, parameter in module.named_parameters()}
-        if any(spec.name not in parameters or parameters[spec.name].shape != spec.shape for spec in layout.tensors):
+        mine = [parameters.get(_bare(spec.name)) for spec in layout.tensors]
+        if any(p is None or p.shape != spec.shape for p, spec in zip(mine, layout.tensors, strict=True)):
             return
         self._handles.pop(0).remove()  # no need to look at every layer of every step
-        self.found = True
         gone = torch.from_numpy(~self._request.model.mask)
-        for spec in layout.tensors:
-            parameter = parameters[spec.name]
-            if parameter.requires_grad:
+        for parameter, spec in zip(mine, layout.tensors, strict=True):
+            if parameter is not None and parameter.requires_grad:
                 pruned = gone[layout.slices[spec.name]].view(spec.shape).to(parameter.device)
                 anchor = parameter.detach().clone() if self._request.prox else None
                 hook = partial(_masked, parameter=parameter, pruned=pruned, anchor=anchor, prox=self._request.prox)

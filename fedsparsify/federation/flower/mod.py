@@ -36,7 +36,7 @@ def sparse_mod(message: Message, context: Context, call_next: Next) -> Message:
         return Message(Answer(parcel.round, -1, lacks=name).content(), reply_to=message)
     model = decode(parcel.model, known)
     notes.keep_mask(mask_name(model.layout, model.mask), model.mask)
-    loop = Loop(message, context, call_next, parcel.dtypes)
+    loop = Loop(message, context, call_next, parcel)
     if message.metadata.message_type != MessageType.TRAIN:
         return loop.ask(model)
     update = loop.run(method_of(parcel.method).client(parcel.round, model))
@@ -57,15 +57,14 @@ class Loop:
 
     reply: Message
 
-    def __init__(self, message: Message, context: Context, call_next: Next, dtypes: str) -> None:
-        self._message, self._context, self._next, self._dtypes = message, context, call_next, dtypes
-        self._key = "arrays"  # under which the loop finds its arrays
+    def __init__(self, message: Message, context: Context, call_next: Next, parcel: Parcel) -> None:
+        self._message, self._context, self._next, self._parcel = message, context, call_next, parcel
 
     def ask(self, model: SparseModel) -> Message:
         """What the loop answers to a model."""
         content = self._message.content
         rest = {key: record for key, record in content.items() if key not in (RECORD, MODEL)}
-        self._message.content = RecordDict(rest | {self._key: arrays_of(model, self._dtypes)})
+        self._message.content = RecordDict(rest | {self._parcel.arrays: arrays_of(model, self._parcel.dtypes)})
         try:
             return self._next(self._message, self._context)
         finally:
@@ -86,11 +85,14 @@ class Loop:
             raise ConfigError("this method asks clients for scores, which only our own app can give: fedsparsify serve")
         with kept_at_zero(request):
             self.reply = self.ask(request.model)
-        [arrays] = self.reply.content.array_records.values()
-        weights = weights_of(arrays, request.model.layout)
-        [metrics] = self.reply.content.metric_records.values()
-        samples = int(str(metrics["num-examples"]))
-        return Update(SparseModel.masked(request.model.layout, weights, request.model.mask), samples)
+        content, layout = self.reply.content, request.model.layout
+        if len(content.array_records) != 1 or len(content.metric_records) != 1:
+            raise ConfigError("a training loop must answer with one ArrayRecord and one MetricRecord, as FedAvg asks.")
+        [arrays], [metrics] = content.array_records.values(), content.metric_records.values()
+        if self._parcel.weight not in metrics:
+            raise ConfigError(f"a training loop must say {self._parcel.weight!r} in its metrics, as FedAvg asks.")
+        samples = int(float(str(metrics[self._parcel.weight])))
+        return Update(SparseModel.masked(layout, weights_of(arrays, layout), request.model.mask), samples)
 
 
 def kept_at_zero(request: Fit) -> AbstractContextManager[object]:

@@ -10,6 +10,7 @@ from ...clients.clock import step_times
 from ...clients.flat import FlatModule
 from ...config import RunConfig, to_toml
 from ...data import load_dataset
+from ...errors import ConfigError
 from ..run import RunFolder, settled
 from ..simulated import build_for
 from .task import Task
@@ -17,6 +18,8 @@ from .task import Task
 
 def make_task(config: RunConfig, folder: RunFolder) -> Task:
     """The task of a run in that folder: the same whenever it is made, so that a resumed run goes by the same name."""
+    if config.diagnose:
+        raise ConfigError("diagnose needs the clients' samples, which a server over a network does not have.")
     dataset = load_dataset(config.data)
 
     def measure() -> str:

@@ -46,10 +46,10 @@ class SparseStrategy(FedAvg):
         table = method if isinstance(method, Method) else {"name": method} | (settings or {})
         config = RunConfig(method=table, sparsity=sparsity, rounds=rounds)
         self.method: Method = config.method
-        if self.method.first_round != 1:
+        if self.method.first_round != 1 or self.method.regrows:
             raise ConfigError(
-                f"method {config.method_name!r} asks clients for scores before the first round, which only our own app "
-                f"can carry: fedsparsify serve."
+                f"method {config.method_name!r} asks clients for scores, which a training loop of yours cannot give. "
+                f"Our own app can: fedsparsify serve."
             )
         self._table = json.dumps(config.table()["method"] | {"rounds": rounds})
         self._seed = seed
@@ -87,7 +87,15 @@ class SparseStrategy(FedAvg):
             if version not in blobs:
                 blobs[version] = encode(model, self._memory.mask(version, model.mask.size))
             self._bytes[0] += len(blobs[version])
-            parcel = Parcel(round, blobs[version], model.mask.size, self._table, self._dtypes)
+            parcel = Parcel(
+                round,
+                blobs[version],
+                model.mask.size,
+                self._table,
+                self._dtypes,
+                self.arrayrecord_key,
+                self.weighted_by_key,
+            )
             rest = {key: record for key, record in message.content.items() if key != self.arrayrecord_key}
             message.content = RecordDict(rest | dict(parcel.content()))
         return asked

@@ -13,7 +13,9 @@ import pytest
 from real import Processes, process_of
 
 from fedsparsify import METHODS, RunConfig, load, run
+from fedsparsify.federation.flower.commands import environment, supernode
 from fedsparsify.federation.flower.keys import make_keys
+from fedsparsify.federation.flower.processes import free_port
 from fedsparsify.federation.ledger import read_history
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="starts and ends processes as Linux does")
@@ -39,13 +41,21 @@ def test_the_same_model_as_the_simulator(tmp_path):
     make_keys(tmp_path / "strangers", ["127.0.0.1"], 1)
     with Processes(tmp_path, config) as federation:
         serve = federation.serve()
-        federation.until(lambda: "flwr run" in federation.words("serve"), 60)
+        federation.until(lambda: "flwr run" in federation.words("serve"), 180)
         clients = [federation.join(client) for client in range(2)]
         stranger = federation.join(7, "--tries", 1, key="strangers/node-0")
         misled = federation.join(8, "--tries", 1, ca="strangers/ca.crt", key="keys/node-0")
-        assert stranger.wait(60) and "2004" in federation.words("join-7")  # a key that nobody registered
-        assert misled.wait(60) and "CERTIFICATE_VERIFY_FAILED" in federation.words("join-8")
-        assert serve.wait(150) == 0, federation.words("serve")
+        keyless = subprocess.run(
+            supernode(federation.superlink, tmp_path / "keys/ca.crt", None, free_port(), {}),
+            env=environment(tmp_path / "keyless"),
+            capture_output=True,
+            text=True,
+            timeout=180,
+        )
+        assert keyless.returncode and "2001" in keyless.stdout + keyless.stderr
+        assert stranger.wait(180) and "2004" in federation.words("join-7")  # a key that nobody registered
+        assert misled.wait(180) and "CERTIFICATE_VERIFY_FAILED" in federation.words("join-8")
+        assert serve.wait(600) == 0, federation.words("serve")
         assert all(client.poll() is None for client in clients)  # they wait for the next run
         assert "round 3/3" in federation.words("serve")
     check_equal(federation)
@@ -60,7 +70,7 @@ def test_every_method_is_the_same_as_in_the_simulator(tmp_path, method):
         serve = federation.serve()
         for client in range(2):
             federation.join(client)
-        assert serve.wait(300) == 0, federation.words("serve")
+        assert serve.wait(900) == 0, federation.words("serve")
     check_equal(federation)
 
 
@@ -73,18 +83,18 @@ def test_what_is_killed_at_the_server_goes_on_from_its_checkpoint(tmp_path, vict
         for client in range(2):
             federation.join(client)
         history = federation.out / "history.jsonl"
-        federation.until(lambda: history.exists() and history.read_text().count("\n") > 1, 200)
+        federation.until(lambda: history.exists() and history.read_text().count("\n") > 1, 600)
         if victim == "serve":
             serve.terminate()  # as a service manager does
-            assert serve.wait(60) == 130 and "Nothing is lost" in federation.words("serve")
+            assert serve.wait(180) == 130 and "Nothing is lost" in federation.words("serve")
         else:
             os.kill(process_of(serve.pid, victim), signal.SIGKILL)
         if victim == "flower-superlink":
-            assert serve.wait(120) == 2 and "--resume" in federation.words("serve")
+            assert serve.wait(300) == 2 and "--resume" in federation.words("serve")
         if victim != "flwr-serverapp":  # that one is started again by itself
             where = ["--keys", "keys", "--host", "127.0.0.1", "--port", federation.port]
             serve = federation.start("again", "serve", "--out", "run", "--resume", *where)
-        assert serve.wait(300) == 0, federation.words("serve") + federation.words("again")
+        assert serve.wait(900) == 0, federation.words("serve") + federation.words("again")
     check_equal(federation)
 
 
@@ -94,7 +104,7 @@ def test_flowers_simulation_engine_runs_the_same_app(tmp_path):
     config = RunConfig(clients=3, rounds=3, epochs=2, sparsity=0.9, min_clients=3)
     with Processes(tmp_path, config) as federation:
         serve = federation.start("serve", "serve", "config.toml", "--out", "run", "--ray", "--port", federation.port)
-        assert serve.wait(300) == 0, federation.words("serve")
+        assert serve.wait(900) == 0, federation.words("serve")
     check_equal(federation)
 
 

@@ -171,6 +171,17 @@ def test_other_strategies_pass_the_mod(tmp_path):
     assert app(message, Context(1, 5, {}, RecordDict(), {})).content is content
 
 
+def test_a_loop_that_answers_too_little_is_told(tmp_path, quickstart):
+    for content, reason in (
+        (RecordDict(), "one ArrayRecord and one MetricRecord"),
+        (RecordDict({"a": ArrayRecord(), "m": MetricRecord()}), "'num-examples'"),
+    ):
+        app = ClientApp(mods=[sparse_mod])
+        app.train()(lambda message, context, content=content: Message(content, reply_to=message))
+        with pytest.raises(ConfigError, match=reason):
+            start(SparseStrategy(rounds=3, fraction_evaluate=0.0), Grid(app, tmp_path), quickstart)
+
+
 def test_what_is_trained_and_what_is_not():
     module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
     layout, dtypes = layout_of(ArrayRecord(module.state_dict()))
@@ -179,7 +190,7 @@ def test_what_is_trained_and_what_is_not():
     assert "int64" in dtypes
 
 
-@pytest.mark.parametrize("method", ["snip", "grasp", "prunefl"])
+@pytest.mark.parametrize("method", ["snip", "grasp", "prunefl", "feddst"])
 def test_methods_that_need_our_own_app_say_so(method):
     with pytest.raises(ConfigError, match="fedsparsify serve"):
         SparseStrategy(method, rounds=3)

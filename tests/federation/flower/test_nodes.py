@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -40,6 +42,11 @@ def test_a_task_survives_flowers_settings(tmp_path):
 
 def test_figures_of_the_machine_are_settled_before_nodes_hear_of_them(tmp_path):
     assert task(tmp_path, method={"name": "prunefl", "times": "measured"}).config.method.times[0].isdigit()
+
+
+def test_what_needs_the_clients_samples_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="diagnose needs"):
+        task(tmp_path, diagnose=True)
 
 
 def test_a_node_has_its_part_of_the_runs_data_and_loads_it_once(tmp_path, monkeypatch):
@@ -145,6 +152,17 @@ def test_mistakes_are_one_line(tmp_path, elsewhere):
         (["join", "--superlink", "a:1", "--ca", "no.crt", "--key", "no"], "there is no file no.crt"),
     ):
         assert words in str(runner.invoke(cli, command).exception)
+
+
+def test_a_clients_process_loads_no_more_than_it_needs():
+    """Each message is a process: saying hello does without torch, and training without its compiler."""
+    code = (
+        "import sys, fedsparsify.federation.flower.client_app; early = 'torch' in sys.modules\n"
+        "import fedsparsify.federation.flower.client\n"
+        "heavy = {'torch._dynamo', 'fedsparsify.clients.batched', 'fedsparsify.federation.run'} & sys.modules.keys()\n"
+        "sys.exit(str(heavy) if early or heavy else 0)"
+    )
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code]).returncode == 0
 
 
 def test_flowers_commands_may_be_missing(tmp_path):
