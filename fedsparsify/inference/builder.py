@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from itertools import pairwise
 from math import prod
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,18 +32,20 @@ class Pieces:
     def __init__(self, dtype: Any) -> None:
         self._dtype = dtype
         self._parts: list[NDArray[Any]] = []
-        self._known: dict[bytes, int] = {}
+        self._known: dict[int, list[tuple[int, NDArray[Any]]]] = {}
         self._size = 0
 
     def add(self, array: Any) -> int:
         """Where the array lies."""
         part = np.ascontiguousarray(array, self._dtype).ravel()
-        key = blake2b(part.tobytes()).digest()
-        if key not in self._known:
-            self._known[key] = self._size
-            self._parts.append(part)
-            self._size += part.size
-        return self._known[key]
+        alike = self._known.setdefault(crc32(part.data), [])
+        for place, known in alike:
+            if known.size == part.size and known.tobytes() == part.tobytes():
+                return place
+        alike.append((self._size, part))
+        self._parts.append(part)
+        self._size += part.size
+        return alike[-1][0]
 
     def joined(self) -> NDArray[Any]:
         """All of them as one array."""

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from .compiled import compiled
-from .dense_simd import FREQUENCIES, dense_tile, winograd_in, winograd_out
+from .dense_simd import dense_tile, winograd_in, winograd_out
+from .memory import floats
+from .operations import FREQUENCIES
 
 ONE, TWO, EIGHT, SIXTEEN = (0,), (0,) * 2, (0,) * 8, (0,) * 16
 
@@ -23,13 +25,12 @@ def dense(width: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
 
 @compiled
 def _dense(width: Any, outputs: Any, vectors: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
-    base, offsets = arena.ctypes.data, indices.ctypes.data + 4 * op.table
-    many = len(outputs)
+    offsets, many = indices + 4 * op.table, len(outputs)
     for i in range(op.rows):
         for j in range(0, op.columns, len(vectors)):
-            x = base + 4 * (op.source + i * op.stride_row + j * op.stride_column)
-            out = base + 4 * (op.target + i * op.target_row + j * len(width))
-            bias = params.ctypes.data + 4 * op.params
+            x = arena + 4 * (op.source + i * op.stride_row + j * op.stride_column)
+            out = arena + 4 * (op.target + i * op.target_row + j * len(width))
+            bias = params + 4 * op.params
             weights = bias + 4 * op.blocks * many
             for _ in range(op.blocks):
                 step = 4 * op.stride_column
@@ -65,12 +66,12 @@ def winograd(width: Any, op: Any, arena: Any, params: Any, indices: Any) -> None
 @compiled
 def _winograd(width: Any, outputs: Any, vectors: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
     lanes, many, across = len(width), len(outputs), len(vectors)
-    base, offsets = arena.ctypes.data, indices.ctypes.data + 4 * op.table
+    offsets = indices + 4 * op.table
     vector = 4 * lanes * across
-    inputs = base + 4 * op.second  # (frequencies, depth, tiles, lanes)
+    inputs = arena + 4 * op.second  # (frequencies, depth, tiles, lanes)
     sums = inputs + FREQUENCIES * op.depth * vector  # (frequencies, channels, tiles, lanes)
-    bias = op.params
-    weights = params.ctypes.data + 4 * (op.params + op.channels)
+    bias = floats(params + 4 * op.params)
+    weights = params + 4 * (op.params + op.channels)
     none, endless = np.float32(-np.inf), np.float32(np.inf)
     for i in range(0, op.rows, 4):
         i = min(i, op.rows - 4)
@@ -78,7 +79,7 @@ def _winograd(width: Any, outputs: Any, vectors: Any, op: Any, arena: Any, param
             j = min(j, op.columns - 4 * across)
             for c in range(op.depth):
                 for t in range(across):
-                    x = base + 4 * (
+                    x = arena + 4 * (
                         op.source + op.corner + c * op.source_channel + i * op.source_row + (j + 4 * t) * lanes
                     )
                     place = inputs + c * vector + 4 * t * lanes
@@ -96,6 +97,6 @@ def _winograd(width: Any, outputs: Any, vectors: Any, op: Any, arena: Any, param
             step = op.blocks * many * vector
             for o in range(op.channels):
                 for t in range(across):
-                    out = base + 4 * (op.target + o * op.target_channel + i * op.target_row + (j + 4 * t) * lanes)
+                    out = arena + 4 * (op.target + o * op.target_channel + i * op.target_row + (j + 4 * t) * lanes)
                     place = sums + o * vector + 4 * t * lanes
-                    winograd_out(width, place, step, params[bias + o], out, 4 * op.target_row, op.low, op.high)
+                    winograd_out(width, place, step, bias[o], out, 4 * op.target_row, op.low, op.high)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
 from pathlib import Path
@@ -14,20 +14,19 @@ import numpy as np
 
 from ..errors import ModelError
 from ..graph import INPUT, Node
-from ..model import Floats, SparseModel
-from ..wire.artefact import load, load_graph
+from ..model import Floats, SparseModel, Survivors
+from ..wire.artefact import load, load_network
 from .builder import weight_vectors
 from .crew import Crew
-from .kernels import execute
 from .layers import KERNELS, Recipe
 from .machine import cores_here, lanes_here
+from .native import native_code
 from .program import Program, build_program
 from .shapes import Shape, is_flat, shapes_of
 from .steps import Flatten, read_steps
 
 Key = tuple[tuple[int, ...], bool, int, int]  # shape of a sample, one image?, vectors side by side, workers
 SHARED_VECTORS = 150_000  # multiplications from which one image is worth a second thread
-_NO_GATE = np.zeros(1, np.int64)
 
 
 class Engine:
@@ -43,9 +42,12 @@ class Engine:
     ) -> None:
         """Read a model.fsz, or take a model with the graph of its network. `lanes` overrides the machine's width."""
         started = perf_counter()
-        if not isinstance(model, SparseModel):
-            graph = graph or load_graph(model)
-            model = load(model)
+        if isinstance(model, SparseModel):
+            tensors: Mapping[str, Floats | Survivors] = model.tensors()
+        elif graph is None:
+            graph, tensors = load_network(model)
+        else:
+            tensors = load(model).tensors()
         if graph is None:
             raise ModelError("a SparseModel alone does not say what its network computes; give the graph too.")
         self.threads = threads or cores_here()
@@ -53,7 +55,8 @@ class Engine:
         if kernels not in KERNELS:
             raise ModelError(f"kernels are one of {', '.join(KERNELS)}. Received: {kernels!r}.")
         self.kernels = kernels
-        self._steps = read_steps(graph, model.tensors())
+        self._native = native_code(self.lanes)
+        self._steps = read_steps(graph, tensors)
         self._programs: dict[Key, Program] = {}
         self._arenas: dict[Key, list[Floats]] = {}
         self._shared: dict[tuple[int, ...], int] = {}
@@ -128,7 +131,7 @@ class Engine:
         key = shape, True, 1, workers
         program = self._program(key)
         with self._lock:
-            crew = self._crews.get(key) or Crew(program, self.lanes)
+            crew = self._crews.get(key) or Crew(program, self._native)
             self._crews[key] = crew
         if not crew.lock.acquire(blocking=False):
             return False
@@ -150,9 +153,8 @@ class Engine:
         for key, start, count in blocks:
             program = self._program(key)
             arena = self._borrow(key, program)
-            ends = x[start].ctypes.data, y[start].ctypes.data, count, _NO_GATE, 0
-            constants = program.stream, program.params, program.indices
-            execute((0,) * self.lanes, program.tables[0], arena, *constants, *ends)
+            ends = x[start].ctypes.data, y[start].ctypes.data, count
+            self._native.execute(program.addresses[0], arena.ctypes.data, *ends)
             self._arenas[key].append(arena)
 
     def _borrow(self, key: Key, program: Program) -> Floats:

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ..model import Floats
 from . import streams
-from .dense_simd import FREQUENCIES
-from .operations import TILES, Kind
+from .operations import FREQUENCIES, TILES, Kind
 from .plan import SMALL, Place
 from .steps import Conv
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..model import Floats
 from .builder import Builder
 from .layers import Recipe
 from .measured import aligned
+from .operations import header_of
 from .plan import separate_fills
 from .shapes import Shape
 from .steps import Step
@@ -28,6 +30,15 @@ class Program:
     indices: NDArray[np.int32]
     arena_floats: int
     comings: int  # that the workers' gate counts in a run
+
+    @cached_property
+    def addresses(self) -> tuple[int, ...]:
+        """Where each worker's header lies, which the kernels are handed."""
+        return tuple(header.ctypes.data for header in self._headers)
+
+    @cached_property
+    def _headers(self) -> list[NDArray[np.int64]]:
+        return [header_of(table, self.stream, self.params, self.indices) for table in self.tables]
 
     def arena(self) -> Floats:
         """Working memory for one run, zeroed and aligned."""

@@ -51,12 +51,13 @@ def sparse_stream(step: Conv, source: Place, blocks: int, paired: bool) -> NDArr
     entry is its one or two weights, then its input's byte offset.
     """
     outputs, depth = step.weight.shape[:2]
-    weights = step.weight.dense()
+    kernels, weights = step.weight.kernels()
     found = [np.argwhere(mask) for mask in find_pairs(weights != 0, paired)]
     entries, kinds = np.concatenate(found), np.repeat(np.arange(3), [len(part) for part in found])
-    visit = entries[:, 1] // -(-depth // blocks) * outputs + entries[:, 0]
+    o, c = np.divmod(kernels[entries[:, 0]], depth)
+    visit = c // -(-depth // blocks) * outputs + o
     order = np.argsort(3 * visit + kinds, kind="stable")
-    (o, c, ky, kx), kinds, visit = entries[order].T, kinds[order], visit[order]
+    (kernel, ky, kx), o, c, kinds, visit = entries[order].T, o[order], c[order], kinds[order], visit[order]
     channel = o // (outputs // step.groups) * depth + c
     rows = (ky * step.dilation[0] - step.padding[0]) * source.row
     columns = (kx * step.dilation[1] - step.padding[1]) * source.lanes
@@ -67,9 +68,9 @@ def sparse_stream(step: Conv, source: Place, blocks: int, paired: bool) -> NDArr
     made = np.empty(int(sizes.sum()), np.int32)
     made[(np.cumsum(sizes) - sizes)[:, None] + np.arange(3)] = counts
     bits = weights.view(np.int32)
-    made[at] = bits[o, c, ky, kx]
+    made[at] = bits[kernel, ky, kx]
     two = kinds > 0
-    made[at[two] + 1] = bits[o[two], c[two], (ky + (kinds == 2))[two], (kx + (kinds == 1))[two]]
+    made[at[two] + 1] = bits[kernel[two], (ky + (kinds == 2))[two], (kx + (kinds == 1))[two]]
     made[at + words - 1] = 4 * (channel * source.channel + rows + columns)
     return made
 
@@ -78,11 +79,11 @@ def find_pairs(alive: NDArray[np.bool_], paired: bool) -> tuple[NDArray[np.bool_
     """Weights that stay single, and the first ones of pairs with the right and with the lower neighbour; greedy."""
     single, right, below = alive.copy(), np.zeros_like(alive), np.zeros_like(alive)
     if paired:
-        height, width = alive.shape[2:]
+        height, width = alive.shape[-2:]
         for y, x in product(range(height), range(width)):
             for found, v, u in ((right, y, x + 1), (below, y + 1, x)):
                 if v < height and u < width:
-                    found[:, :, y, x] = single[:, :, y, x] & single[:, :, v, u]
-                    single[:, :, v, u] &= ~found[:, :, y, x]
-                    single[:, :, y, x] &= ~found[:, :, y, x]
+                    found[..., y, x] = single[..., y, x] & single[..., v, u]
+                    single[..., v, u] &= ~found[..., y, x]
+                    single[..., y, x] &= ~found[..., y, x]
     return single, right, below

@@ -8,11 +8,11 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from .operations import ASLEEP, IDLE, JOB, YIELD_PLACE
 from .simd import F32, I32, I64, Emitter, Values, grid, sides
 
 PATIENCE = 2000  # looks at a gate before the core is given away between them
 DROWSY = 6000  # looks before a helper sleeps
-IDLE, JOB, ASLEEP, QUIT = range(4)  # states of a mailbox
 
 
 @intrinsic
@@ -140,7 +140,7 @@ def transpose(_, width, target, target_step, source, source_step):  # type: igno
     return types.void(width, i64, i64, i64, i64), generate
 
 
-def _spin(builder: Any, done: Any, limit: int | None, tired: Any) -> None:
+def _spin(builder: Any, gate: Any, done: Any, limit: int | None, tired: Any) -> None:
     """Look until `done` says so, giving the core away between looks after a while; `tired` after `limit` looks."""
     look, wait, rest, go = (builder.append_basic_block(name) for name in ("look", "wait", "rest", "go"))
     before = builder.block
@@ -154,8 +154,9 @@ def _spin(builder: Any, done: Any, limit: int | None, tired: Any) -> None:
     looks.add_incoming(more, wait)
     builder.cbranch(builder.icmp_signed(">", more, ir.Constant(I64, PATIENCE)), rest, look)
     builder.position_at_end(rest)
-    known = builder.module.globals.get("sched_yield")
-    builder.call(known or ir.Function(builder.module, ir.FunctionType(I32, []), "sched_yield"), [])
+    word = builder.add(gate, ir.Constant(I64, 8 * YIELD_PLACE))
+    give_away = builder.load(builder.inttoptr(word, I64.as_pointer()))
+    builder.call(builder.inttoptr(give_away, ir.FunctionType(I32, []).as_pointer()), [])
     if limit is not None:
         with builder.if_then(builder.icmp_signed(">", more, ir.Constant(I64, limit))):
             tired()
@@ -171,14 +172,18 @@ def meet(_, gate, count):  # type: ignore[no-untyped-def]
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         place = builder.inttoptr(args[0], I64.as_pointer())
         builder.atomic_rmw("add", place, ir.Constant(I64, 1), "acq_rel")
-        _spin(builder, lambda: builder.icmp_signed(">=", builder.load_atomic(place, "acquire", 8), args[1]), None, None)
+
+        def all_came() -> Any:
+            return builder.icmp_signed(">=", builder.load_atomic(place, "acquire", 8), args[1])
+
+        _spin(builder, args[0], all_came, None, None)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
 
 
 @intrinsic
-def await_mail(_, state):  # type: ignore[no-untyped-def]
+def await_mail(_, state, gate):  # type: ignore[no-untyped-def]
     """Wait at a mailbox until it holds a job (take it), says to quit, or patience ends (fall asleep); what it held."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -191,13 +196,13 @@ def await_mail(_, state):  # type: ignore[no-untyped-def]
         def tired() -> None:
             builder.cmpxchg(place, idle, asleep, "acq_rel", "acquire")
 
-        _spin(builder, full, DROWSY, tired)
+        _spin(builder, args[1], full, DROWSY, tired)
         found = builder.load_atomic(place, "acquire", 8)
         with builder.if_then(builder.icmp_signed("==", found, job)):
             builder.cmpxchg(place, job, idle, "acq_rel", "acquire")
         return found
 
-    return types.int64(types.int64), generate
+    return types.int64(types.int64, types.int64), generate
 
 
 @intrinsic

@@ -72,6 +72,18 @@ def test_a_linear_layer_by_hand(lanes: int) -> None:
     assert logits.tolist() == [[7.5, -1], [1.5, -1]]
 
 
+@pytest.mark.parametrize("curve", [nn.Sigmoid(), nn.Tanh(), nn.SiLU(), nn.GELU()], ids=str)
+def test_curves_far_from_zero_and_near(curve: nn.Module) -> None:
+    """The engine has approximations of its own; what is no number stays none."""
+    near = np.linspace(-12, 12, 4001)
+    values = np.concatenate([near, near * 1e-3, near * 1e30, [-100, 88.5, -87.5, np.nan]]).astype(np.float32)
+    module = nn.Sequential(nn.Linear(1, 1, bias=False), curve)
+    nn.init.ones_(module[0].weight)
+    expected = curve(torch.from_numpy(values)).numpy()
+    received = engine_of(module).run(values[:, None])[:, 0]
+    np.testing.assert_allclose(received, expected, rtol=2e-6, atol=2e-6)
+
+
 @every_width
 def test_a_convolution_by_hand(lanes: int) -> None:
     layout = Layout((TensorSpec("w", (1, 1, 3, 3)),))
