@@ -21,7 +21,6 @@ os.dup2(2, 1)
 import numpy as np  # noqa: E402
 
 from fedsparsify.rivals import Subject, installed  # noqa: E402
-from fedsparsify.wire.artefact import load, load_graph  # noqa: E402
 
 
 def memory(field: str) -> int:
@@ -38,7 +37,7 @@ def answer(value: object) -> None:
 def main() -> None:
     """Prepare the engine, then obey."""
     shape = tuple(int(side) for side in SHAPE.split("x"))
-    batch = np.random.default_rng(7).standard_normal((int(BATCH), *shape)).astype(np.float32)
+    batch = np.sin(np.arange(int(BATCH) * np.prod(shape), dtype=np.float32) * 0.7).reshape(int(BATCH), *shape)
     if ENGINE.startswith("fedsparsify"):
         from fedsparsify.inference import Engine
 
@@ -47,7 +46,7 @@ def main() -> None:
         run = engine.run
     elif ENGINE in installed():
         before, started = memory("VmRSS"), perf_counter()
-        subject = Subject(load(MODEL), load_graph(MODEL), Path(ONNX), int(BATCH), int(THREADS))
+        subject = Subject(Path(MODEL), Path(ONNX), int(BATCH), int(THREADS))
         run = installed()[ENGINE](subject)
     else:
         answer({"missing": ENGINE})

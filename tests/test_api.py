@@ -70,7 +70,7 @@ ALLOWED = {
     "cli_files": {"export", "wire"},
     "cli_sweep": {"config", "federation", "progress", "report"},
     "inference": {"arrays", "errors", "graph", "model", "wire"},
-    "rivals": {"export", "graph", "model"},
+    "rivals": {"export", "graph", "model", "wire"},
     "cli_inference": {"data", "errors", "inference", "model", "rivals", "wire"},
     "cli": {
         "cli_files",
