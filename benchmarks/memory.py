@@ -47,9 +47,8 @@ def serving(text: str, deepsparse: str | None) -> None:
                 if found:
                     peak, rest = (median(memory[key] for memory, _ in found) / 1e6 for key in ("peak", "serving"))
                     ready = median(seconds for _, seconds in found)
-                    print(
-                        f"{engine:>12} batch {batch:<3} peak {peak:.0f} MB, serving {rest:.0f} MB, ready in {ready:.2f} s"
-                    )
+                    what = f"peak {peak:.0f} MB, then {rest:.0f} MB, ready in {ready:.2f} s"
+                    print(f"{engine:>12} batch {batch:<3} {what}", flush=True)
 
 
 def installed() -> None:

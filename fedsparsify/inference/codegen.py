@@ -16,7 +16,7 @@ from numba import config, njit, types
 from . import kernels
 from .compiled import OPTIONS
 from .linking import LinkError, link
-from .native import key
+from .native import made_of
 
 LINKED = sys.platform == "linux" and platform.machine() == "x86_64"  # elsewhere numba's own cache must do
 
@@ -57,7 +57,7 @@ def _compiled(function: Any, words: int) -> Any:
     if not LINKED:
         with suppress(RuntimeError):  # numba finds no folder that it may write to
             made.enable_caching()
-            made._cache._cache_file._source_stamp = key()  # numba itself would look at this one file alone
+            made._cache._cache_file._source_stamp = made_of()  # numba itself would look at this one file alone
     made.compile((types.int64,) * words)
     (found,) = made.overloads.values()
     return found

@@ -25,7 +25,7 @@ class Crew:
         self._program, self._native = program, native
         self._gate, self._arena = np.zeros(16, np.int64), program.arena()
         self._gate[YIELD_PLACE] = yield_address()
-        self._shared = self._arena.ctypes.data, self._gate.ctypes.data
+        self._shared = self._arena.address, self._gate.ctypes.data
         self._mails = [np.zeros(16, np.int64) for _ in program.addresses[1:]]
         self._bells = [Event() for _ in self._mails]
         memory = program, self._arena, self._gate

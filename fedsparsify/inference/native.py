@@ -20,12 +20,17 @@ from zlib import adler32, crc32
 
 import numpy as np
 
+from ..errors import ModelError
 from .linking import ALIGNMENT, LinkError
 from .machine import processor
 
 WORDS = (8, 2)  # that the functions take: serve, post
 MAGIC = b"FSKERN\x00\x01"
 HEAD = Struct("<8s3Q")  # magic, where the functions begin, checksum of the image
+SOURCES = (
+    *("codegen", "compiled", "curves", "dense_kernels", "dense_simd", "kernels", "linking", "memory", "operations"),
+    *("simd", "vectors"),
+)
 NUMBA_SETTINGS = ("CPU_NAME", "CPU_FEATURES", "OPT", "ENABLE_AVX")
 IMAGE_AT = -(-HEAD.size // ALIGNMENT) * ALIGNMENT
 _compiling = Lock()
@@ -62,10 +67,16 @@ def native_code(lanes: int) -> Native:
 
 @cache
 def _native_code(lanes: int) -> Native:
-    paths = [folder / f"kernels-{lanes}-{key()}" for folder in _folders()]
+    kernels, compilers = made_of()
+    if compilers is None:  # an image made by any will do
+        paths = [path for folder in _folders() for path in sorted(folder.glob(f"kernels-{lanes}-{kernels}-*"))]
+    else:
+        paths = [folder / f"kernels-{lanes}-{kernels}-{compilers}" for folder in _folders()]
     for path in paths:
         with suppress(OSError, ValueError):
             return mapped(path)
+    if compilers is None:
+        raise ModelError("inference compiles its kernels once per machine: pip install 'fedsparsify[infer]'.")
     from .codegen import Code
 
     code = Code(lanes)
@@ -118,15 +129,21 @@ def _folders() -> list[Path]:
 
 
 @cache
-def key() -> str:
-    """Changes with the processor, with numba and LLVM, and with any file of this folder."""
-    parts = [processor().encode(), repr([os.environ.get(f"NUMBA_{name}") for name in NUMBA_SETTINGS]).encode()]
-    for package in ("numba", "llvmlite"):
-        spec = find_spec(package)
-        parts.append((Path(spec.origin).parent / "_version.py").read_bytes() if spec and spec.origin else b"")
-    parts += [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
+def made_of() -> tuple[str, str | None]:
+    """What an image depends on: the kernels' sources and the processor; numba and LLVM, or None without them."""
+    folder = Path(__file__).parent
+    sources = [processor().encode(), *((folder / f"{name}.py").read_bytes() for name in SOURCES)]
+    specs = [find_spec(package) for package in ("numba", "llvmlite")]
+    places = [Path(spec.origin).parent / "_version.py" for spec in specs if spec and spec.origin]
+    settings = repr([os.environ.get(f"NUMBA_{name}") for name in NUMBA_SETTINGS]).encode()
+    compilers = _digest([settings, *(path.read_bytes() for path in places)]) if len(places) == 2 else None
+    return _digest(sources), compilers
+
+
+def _digest(parts: Sequence[bytes]) -> str:
+    """Two checksums, as hashlib would load OpenSSL."""
     text = b"\n".join(parts)
-    return f"{crc32(text):08x}{adler32(text):08x}"  # hashlib would load OpenSSL
+    return f"{crc32(text):08x}{adler32(text):08x}"
 
 
 def yield_address() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from llvmlite import binding
 
+from fedsparsify.errors import ModelError
 from fedsparsify.inference import codegen, native
 from fedsparsify.inference.linking import LinkError, link
 from fedsparsify.inference.machine import lanes_here
@@ -147,9 +149,25 @@ def test_compiled_once_and_kept_where_it_can_be(
         fresh(16)
     assert compiler.count == 1
     assert len(list((tmp_path / "good").iterdir())) == 1
-    monkeypatch.setattr(native, "key", lambda: "other sources")
+    monkeypatch.setattr(native, "made_of", lambda: ("the same", "other compilers"))
     fresh(16)
     assert compiler.count == 2
+
+
+@linked
+def test_without_a_compiler_an_image_made_by_any_will_do(
+    compiler: type[Compiler], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(native, "_folders", lambda: [tmp_path])
+    fresh(16)
+    monkeypatch.setattr(native, "find_spec", lambda name: None)
+    kernels, compilers = native.made_of.__wrapped__()
+    assert (kernels, compilers) == (native.made_of()[0], None)
+    monkeypatch.setattr(native, "made_of", lambda: (kernels, None))
+    fresh(16)
+    assert compiler.count == 1
+    with pytest.raises(ModelError, match="fedsparsify"):
+        fresh(8)
 
 
 @linked
@@ -181,11 +199,18 @@ def test_what_numba_keeps_where_there_are_no_images(monkeypatch: pytest.MonkeyPa
         codegen.Code.image(None)  # type: ignore[arg-type]
 
 
-def test_the_key_knows_the_processor_and_all_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = native.key.__wrapped__()
-    assert before == native.key.__wrapped__()
+def test_images_are_bound_to_the_processor_and_all_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = native.made_of.__wrapped__()
+    assert before == native.made_of.__wrapped__()
     monkeypatch.setattr(native, "processor", lambda: "another")
-    assert native.key.__wrapped__() != before
+    assert native.made_of.__wrapped__() != before
+    folder, needed, seen = Path(native.__file__).parent, ["codegen"], set()
+    while needed:
+        seen.add(name := needed.pop())
+        text = (folder / f"{name}.py").read_text()
+        found = re.findall(r"^from \.(\w+) import", text, re.M) + re.findall(r"^from \. import (\w+)$", text, re.M)
+        needed += [other for other in found if other not in seen and other != "native"]
+    assert seen == set(native.SOURCES)
 
 
 def test_the_machine_has_vectors() -> None:
