@@ -9,7 +9,7 @@ import numpy as np
 from .compiled import compiled
 from .dense_simd import dense_tile, winograd_in, winograd_out
 from .memory import floats
-from .operations import FREQUENCIES
+from .operations import FREQUENCIES, PLANE_GAP
 
 ONE, TWO, EIGHT, SIXTEEN = (0,), (0,) * 2, (0,) * 8, (0,) * 16
 
@@ -68,8 +68,9 @@ def _winograd(width: Any, outputs: Any, vectors: Any, op: Any, arena: Any, param
     lanes, many, across = len(width), len(outputs), len(vectors)
     offsets = indices + 4 * op.table
     vector = 4 * lanes * across
+    wide, step = op.depth * vector + PLANE_GAP, op.blocks * many * vector + PLANE_GAP  # from frequency to frequency
     inputs = arena + 4 * op.second  # (frequencies, depth, tiles, lanes)
-    sums = inputs + FREQUENCIES * op.depth * vector  # (frequencies, channels, tiles, lanes)
+    sums = inputs + FREQUENCIES * wide  # (frequencies, channels, tiles, lanes)
     bias = floats(params + 4 * op.params)
     weights = params + 4 * (op.params + op.channels)
     none, endless = np.float32(-np.inf), np.float32(np.inf)
@@ -83,18 +84,17 @@ def _winograd(width: Any, outputs: Any, vectors: Any, op: Any, arena: Any, param
                         op.source + op.corner + c * op.source_channel + i * op.source_row + (j + 4 * t) * lanes
                     )
                     place = inputs + c * vector + 4 * t * lanes
-                    winograd_in(width, x, 4 * op.source_row, place, op.depth * vector)
+                    winograd_in(width, x, 4 * op.source_row, place, wide)
             at = weights
             for f in range(FREQUENCIES):
-                x = inputs + f * op.depth * vector
-                out = sums + f * op.blocks * many * vector
+                x = inputs + f * wide
+                out = sums + f * step
                 for _ in range(op.blocks):
                     dense_tile(
                         width, outputs, vectors, x, 4 * lanes, offsets, at, op.depth, 0, out, vector, none, endless
                     )
                     at += 4 * op.depth * many
                     out += many * vector
-            step = op.blocks * many * vector
             for o in range(op.channels):
                 for t in range(across):
                     out = arena + 4 * (op.target + o * op.target_channel + i * op.target_row + (j + 4 * t) * lanes)

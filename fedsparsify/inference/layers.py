@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..model import Floats
 from . import streams
-from .operations import FREQUENCIES, TILES, Kind
+from .operations import FREQUENCIES, PLANE_GAP, TILES, Kind
 from .plan import SMALL, Place
 from .steps import Conv
 
@@ -120,7 +120,7 @@ def _winograd(step: Conv, source: Place, target: Place) -> Layer:
     offsets = np.arange(depth, dtype=np.int32) * (4 * tiles * source.lanes)
     corner = -step.padding[0] * source.row - step.padding[1] * source.lanes
     fields = {"tile": tiles, "blocks": blocks, "low": step.low, "high": step.high, "corner": corner}
-    scratch = FREQUENCIES * (depth + blocks * many) * tiles * source.lanes
+    scratch = FREQUENCIES * ((depth + blocks * many) * tiles * source.lanes + 2 * PLANE_GAP // 4)
     params = np.concatenate([step.bias, packed.ravel()])
     return Layer(Kind.WINOGRAD, fields, params, scratch, table=offsets)
 

@@ -236,13 +236,13 @@ def test_the_number_of_threads_does_not_change_the_bits(kernels: str) -> None:
         assert np.array_equal(one, three)
 
 
-def test_workers_share_one_image_of_a_residual_network() -> None:
+def test_workers_share_one_image_of_a_residual_network(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(3)
     module = enliven(Residual(), 0.8)
     steps = read_steps(trace(module), model_of(module).tensors())
     batch = np.random.default_rng(0).normal(size=(1, 3, 33, 33)).astype(np.float32)
     engine = engine_of(module, threads=3)
-    engine._shared[3, 33, 33] = 3  # as if it were large
+    monkeypatch.setattr("fedsparsify.inference.engine.SHARED_VECTORS", 0)  # as if it were large
     assert len(build_program(steps, shapes_of(steps, (3, 33, 33)), 16, single=True, workers=3).tables) == 3
     np.testing.assert_allclose(engine.run(batch), engine_of(module).run(batch), rtol=1e-5, atol=1e-7)
 
