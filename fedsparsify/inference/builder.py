@@ -23,7 +23,7 @@ from .windows import pool_windows
 
 Integers = NDArray[np.int32]
 EVEN_SHARE = 16  # channels are divided among workers in multiples of this, as the dense kernel writes so many
-CONVOLUTIONS = (Kind.SPARSE, Kind.DENSE, Kind.WINOGRAD)
+CONVOLUTIONS = (Kind.SPARSE, Kind.SMALL, Kind.DENSE, Kind.WINOGRAD)
 
 
 class Pieces:

@@ -15,10 +15,11 @@ from .dense_kernels import dense, winograd
 from .memory import floats, ints, longs, operation
 from .operations import JOB, OPERATION, Kind
 from .simd import sparse_tile
+from .small_simd import small_tile
 from .vectors import await_mail, copy_float, exchange, meet, pool_cell, pool_square, read_int, shift_lanes, transpose
 
 ONE, TWO, FOUR = (0,), (0,) * 2, (0,) * 4
-(PACK, UNPACK, MOVE, HALO, SPARSE, DENSE, WINOGRAD, POOL, AFFINE, ADD, CURVE, SOFTMAX, TRANSPOSE, MEET) = (
+(PACK, UNPACK, MOVE, HALO, SPARSE, DENSE, WINOGRAD, POOL, AFFINE, ADD, CURVE, SOFTMAX, TRANSPOSE, MEET, SMALL) = (
     int(kind) for kind in Kind
 )
 ROW_BYTES = OPERATION.itemsize
@@ -37,6 +38,8 @@ def execute(width: Any, program: Any, arena: Any, x: Any, y: Any, images: Any, g
         kind = op.kind
         if kind == SPARSE:
             _sparse(width, op, arena, stream, params)
+        elif kind == SMALL:
+            _small(width, op, arena, stream, params)
         elif kind == DENSE:
             dense(width, op, arena, params, indices)
         elif kind == WINOGRAD:
@@ -169,6 +172,45 @@ def _sparse_tiles(width: Any, rows: Any, columns: Any, op: Any, arena: Any, stre
                     )
                     out += 4 * op.target_channel
                     partial += 4 * height * breadth * lanes
+
+
+@compiled
+def _small(width: Any, op: Any, arena: Any, stream: Any, params: Any) -> None:
+    """A 3 × 3 convolution of small images that lie whole in their lanes."""
+    if op.rows == 4:
+        _small_tiles(width, FOUR, FOUR, op, arena, stream, params)
+    else:
+        _small_tiles(width, TWO, TWO, op, arena, stream, params)
+
+
+@compiled
+def _small_tiles(width: Any, rows: Any, columns: Any, op: Any, arena: Any, stream: Any, params: Any) -> None:
+    vectors, bias, at = (
+        4 * len(rows) * len(columns) * len(width),
+        floats(params + 4 * op.params),
+        stream + 4 * op.stream,
+    )
+    for block in range(op.blocks):
+        out, partial = arena + 4 * op.target, arena + 4 * op.second
+        for o in range(op.channels):
+            at = small_tile(
+                width,
+                rows,
+                columns,
+                arena + 4 * op.source,
+                4 * op.source_row,
+                at,
+                partial,
+                int(block == 0),
+                int(block == op.blocks - 1),
+                bias[o],
+                out,
+                4 * op.target_row,
+                op.low,
+                op.high,
+            )
+            out += 4 * op.target_channel
+            partial += vectors
 
 
 @compiled

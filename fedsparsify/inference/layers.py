@@ -53,6 +53,8 @@ def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs)
     tile = TILES[streams.tile_for(target.block, source.lanes)]
     blocks, paired = streams.channel_blocks(step, tile, source.lanes), streams.pairs_pay(step, tile)
     sparse, dense = Recipe(Kind.SPARSE, blocks, paired), _dense_recipe(step, target)
+    if _is_small(step, source, target):
+        sparse = Recipe(Kind.SMALL, streams.small_blocks(step, target.block, source.lanes))
     density = step.weight.density
     if dense is None or kernels == "sparse":
         return sparse
@@ -73,11 +75,20 @@ def _dense_recipe(step: Conv, target: Place) -> Recipe | None:
     return Recipe(Kind.DENSE) if prod(target.block) <= SMALL else None
 
 
+def _is_small(step: Conv, source: Place, target: Place) -> bool:
+    """Whether a layer has the kernel and the images that the kernel for small images is made for."""
+    plain = step.stride == step.dilation == step.padding == (1, 1) and step.groups == 1
+    whole = source.grid == (1, 1) and source.block == source.shape[1:] and source.block in ((4, 4), (2, 2))
+    return plain and whole and step.weight.shape[2:] == (3, 3)
+
+
 def make(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
     """A convolution, or a part of one, ready for its kernel."""
     match recipe.kind:
         case Kind.SPARSE:
             return _sparse(recipe, step, source, target)
+        case Kind.SMALL:
+            return _small(recipe, step, source, target)
         case Kind.DENSE:
             return _dense(step, source, target)
         case _:
@@ -89,6 +100,12 @@ def _sparse(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
     stream = streams.sparse_stream(step, source, recipe.blocks, recipe.paired)
     fields = {"tile": tile, "blocks": recipe.blocks, **_strides(step, source)}
     return Layer(Kind.SPARSE, fields, step.bias, prod(TILES[tile]) * step.weight.shape[0] * source.lanes, stream)
+
+
+def _small(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
+    fields = {"blocks": recipe.blocks, "low": step.low, "high": step.high}
+    scratch = prod(target.block) * step.weight.shape[0] * source.lanes
+    return Layer(Kind.SMALL, fields, step.bias, scratch, streams.small_stream(step, source, recipe.blocks))
 
 
 def _dense(step: Conv, source: Place, target: Place) -> Layer:

@@ -29,7 +29,7 @@ MAGIC = b"FSKERN\x00\x01"
 HEAD = Struct("<8s3Q")  # magic, where the functions begin, checksum of the image
 SOURCES = (
     *("codegen", "compiled", "curves", "dense_kernels", "dense_simd", "kernels", "linking", "memory", "operations"),
-    *("simd", "vectors"),
+    *("simd", "small_simd", "vectors"),
 )
 NUMBA_SETTINGS = ("CPU_NAME", "CPU_FEATURES", "OPT", "ENABLE_AVX")
 IMAGE_AT = -(-HEAD.size // ALIGNMENT) * ALIGNMENT

@@ -27,6 +27,7 @@ class Kind(IntEnum):
     SOFTMAX = 11
     TRANSPOSE = 12  # flat input → arena
     MEET = 13  # wait for the other workers
+    SMALL = 14  # a sparse convolution of small images
 
 
 _INTEGERS = (

@@ -132,6 +132,28 @@ def grid(e: Emitter, base: Any, row: Any, column: Any, rows: int, columns: int) 
     return addresses
 
 
+def begin(e: Emitter, first: Any, bias: Any, scratch: Values) -> Values:
+    """Sums at the start of a visit: the bias in a channel's first one, else what was kept in `scratch`."""
+    return e.either(first, lambda: [e.splat(bias)] * len(scratch), lambda: [e.load(place) for place in scratch])
+
+
+def end(e: Emitter, last: Any, sums: Values, scratch: Values, places: Values, low: Any, high: Any) -> None:
+    """Sums at the end of a visit: clamped to their places in a channel's last one, else kept in `scratch`."""
+
+    def finish() -> Values:
+        bounds = e.splat(low), e.splat(high)
+        for total, place in zip(sums, places, strict=True):
+            e.store(e.clamp(total, *bounds), place)
+        return []
+
+    def keep() -> Values:
+        for total, place in zip(sums, scratch, strict=True):
+            e.store(total, place)
+        return []
+
+    e.either(last, finish, keep)
+
+
 @intrinsic
 def sparse_tile(  # type: ignore[no-untyped-def]
     _, width, rows, columns, x, row, column, stream, partial, first, last, bias, out, out_row, low, high
@@ -182,7 +204,7 @@ def sparse_tile(  # type: ignore[no-untyped-def]
                 done += add(sums[k * tile : (k + 1) * tile], e.at(at, k * 8))
             return [*done, e.at(at, sets * 8)]
 
-        sums = e.either(first, lambda: [e.splat(bias)] * tile, lambda: [e.load(a) for a in scratch])
+        sums = begin(e, first, bias, scratch)
         more = [e.constant(0.0)] * (tile * (sets - 1))
         amount = ir.Constant(I64, sets)
         *sums, stream = e.loop(builder.udiv(counts[0], amount), [*sums, *more, stream], several)
@@ -197,20 +219,8 @@ def sparse_tile(  # type: ignore[no-untyped-def]
             state = e.loop(counts[1], state, lambda s: add_pair(s, 1, 0))
             state = e.loop(counts[2], state, lambda s: add_pair(s, 0, 1))
         *sums, stream = state
-
-        def finish() -> Values:
-            bounds = e.splat(low), e.splat(high)
-            places = grid(e, out, out_row, ir.Constant(I64, e.bytes), height, breadth)
-            for total, place in zip(sums, places, strict=True):
-                e.store(e.clamp(total, *bounds), place)
-            return []
-
-        def keep() -> Values:
-            for total, place in zip(sums, scratch, strict=True):
-                e.store(total, place)
-            return []
-
-        e.either(last, finish, keep)
+        places = grid(e, out, out_row, ir.Constant(I64, e.bytes), height, breadth)
+        end(e, last, sums, scratch, places, low, high)
         return stream
 
     i64, f32 = types.int64, types.float32

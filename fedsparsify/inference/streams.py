@@ -14,6 +14,7 @@ from .steps import Conv, Pair
 NEAR_BYTES = 24 * 1024  # of input that a tile reads over and over; stays in the first-level cache
 PAIRED_DENSITY = 0.08
 WORTHWHILE = 10  # weights per visit that pay for fetching and storing a tile's sums
+SMALL_WORTHWHILE = 320  # weights times pixels per visit, where nine loops share them
 
 
 def tile_for(block: Pair, lanes: int) -> int:
@@ -41,6 +42,15 @@ def channel_blocks(step: Conv, tile: Pair, lanes: int) -> int:
     ]
     near = NEAR_BYTES // (sides[0] * sides[1] * lanes * 4)
     worthwhile = int(np.ceil(WORTHWHILE / max(step.weight.density * kh * kw, 1e-9)))
+    return int(-(-depth // min(max(near, worthwhile, 1), depth)))
+
+
+def small_blocks(step: Conv, tile: Pair, lanes: int) -> int:
+    """Into how many blocks to divide the input channels of small images."""
+    depth = step.weight.shape[1]
+    pixels = tile[0] * tile[1]
+    near = NEAR_BYTES // (pixels * lanes * 4)
+    worthwhile = int(np.ceil(SMALL_WORTHWHILE / max(step.weight.density * 9 * pixels, 1e-9)))
     return int(-(-depth // min(max(near, worthwhile, 1), depth)))
 
 
@@ -72,6 +82,25 @@ def sparse_stream(step: Conv, source: Place, blocks: int, paired: bool) -> NDArr
     two = kinds > 0
     made[at[two] + 1] = bits[kernel[two], (ky + (kinds == 2))[two], (kx + (kinds == 1))[two]]
     made[at + words - 1] = 4 * (channel * source.channel + rows + columns)
+    return made
+
+
+def small_stream(step: Conv, source: Place, blocks: int) -> NDArray[np.int32]:
+    """What the kernel for small images reads: one visit per block of input channels and output channel.
+
+    A visit is nine counts, then the weights of each place of the kernel, each with its input channel's byte offset.
+    """
+    outputs, depth = step.weight.shape[:2]
+    o, c, place = np.unravel_index(step.weight.places, (outputs, depth, 9))
+    visit = c // -(-depth // blocks) * outputs + o
+    order = np.argsort(9 * visit + place, kind="stable")
+    counts = np.bincount(9 * visit + place, minlength=9 * blocks * outputs).reshape(-1, 9)
+    sizes = 2 * counts.sum(1) + 9
+    made = np.empty(int(sizes.sum()), np.int32)
+    made[(np.cumsum(sizes) - sizes)[:, None] + np.arange(9)] = counts
+    at = 9 * (visit[order] + 1) + 2 * np.arange(order.size)
+    made[at] = step.weight.values[order].view(np.int32)
+    made[at + 1] = 4 * c[order] * source.channel
     return made
 
 

@@ -15,6 +15,7 @@ from torch import nn
 from fedsparsify.errors import ModelError, WireError
 from fedsparsify.graph import Node
 from fedsparsify.inference import Engine
+from fedsparsify.inference.operations import Kind
 from fedsparsify.inference.program import build_program
 from fedsparsify.inference.shapes import shapes_of
 from fedsparsify.inference.steps import read_steps
@@ -82,6 +83,19 @@ def test_curves_far_from_zero_and_near(curve: nn.Module) -> None:
     expected = curve(torch.from_numpy(values)).numpy()
     received = engine_of(module).run(values[:, None])[:, 0]
     np.testing.assert_allclose(received, expected, rtol=2e-6, atol=2e-6)
+
+
+@every_width
+@pytest.mark.parametrize("side", [4, 2])
+@pytest.mark.parametrize("sparsity", [0.3, 0.9, 0.995, 1.1])
+def test_small_images_meet_no_border(lanes: int, side: int, sparsity: float) -> None:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(40, 24, 3, padding=1), nn.ReLU(), nn.Conv2d(24, 33, 3, padding=1), nn.Flatten()]
+    module = enliven(nn.Sequential(*layers), sparsity)
+    engine = engine_of(module, lanes, kernels="sparse")
+    agree(module, engine, lanes + 3, 40, side, side)
+    kinds = [int(row["kind"]) for program in engine._programs.values() for row in program.tables[0]]
+    assert Kind.SMALL in kinds
 
 
 @every_width
