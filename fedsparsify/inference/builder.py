@@ -221,7 +221,8 @@ class Builder:
         by, bx = lane // columns % rows, lane % columns
         masks = np.concatenate([by > 0, bx > 0, by < rows - 1, bx < columns - 1])
         table = self.indices.add(np.concatenate([[*place.before, *place.after, columns], masks, outside]))
-        fill = {"table": table, "count": outside.size, "low": place.fill}
+        usual = not outside.size and place.before == place.after == [1, 1]
+        fill = {"table": table, "count": outside.size, "low": place.fill, "flag": int(usual)}
         self._each(Kind.HALO, image, [place], place, **fill, **target_of(place))
 
     def _step(self, step: Step, places: dict[str, Place], image: int) -> None:

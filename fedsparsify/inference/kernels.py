@@ -16,7 +16,18 @@ from .memory import floats, ints, longs, operation
 from .operations import JOB, OPERATION, Kind
 from .simd import sparse_tile
 from .small_simd import small_tile
-from .vectors import await_mail, copy_float, exchange, meet, pool_cell, pool_square, read_int, shift_lanes, transpose
+from .vectors import (
+    await_mail,
+    copy_float,
+    exchange,
+    frame,
+    meet,
+    pool_cell,
+    pool_square,
+    read_int,
+    shift_lanes,
+    transpose,
+)
 
 ONE, TWO, FOUR = (0,), (0,) * 2, (0,) * 4
 (PACK, UNPACK, MOVE, HALO, SPARSE, DENSE, WINOGRAD, POOL, AFFINE, ADD, CURVE, SOFTMAX, TRANSPOSE, MEET, SMALL) = (
@@ -223,6 +234,9 @@ def _halo(width: Any, op: Any, arena: Any, indices: Any) -> None:
     above, left, below, right, across = table[0], table[1], table[2], table[3], table[4]
     vector, row_bytes, fill = 4 * lanes, 4 * op.target_row, op.low
     masks = indices + 4 * (op.table + 5)
+    if op.flag == 1:
+        _frames(width, op, arena, across)
+        return
     for c in range(op.channels):
         start = op.target + c * op.target_channel
         for e in range(op.count):
@@ -244,6 +258,20 @@ def _halo(width: Any, op: Any, arena: Any, indices: Any) -> None:
             for i in range(below):
                 upper = column + i * row_bytes
                 shift_lanes(width, column + (op.rows + i) * row_bytes, upper + by, masks + 2 * vector, fill)
+
+
+@compiled
+def _frames(width: Any, op: Any, arena: Any, across: Any) -> None:
+    """The usual halo, of one pixel on each side."""
+    row = 4 * op.target_row
+    for c in range(op.channels):
+        corner = arena + 4 * (op.target + c * op.target_channel)
+        if across == 2:
+            frame(width, TWO, TWO, corner, row, op.rows, op.columns, op.low)
+        elif len(width) == 8:
+            frame(width, TWO, FOUR, corner, row, op.rows, op.columns, op.low)
+        else:
+            frame(width, FOUR, FOUR, corner, row, op.rows, op.columns, op.low)
 
 
 @compiled
