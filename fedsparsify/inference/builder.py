@@ -22,7 +22,8 @@ from .steps import CURVES, Add, Affine, Conv, Curve, Flatten, Pool, Softmax, Ste
 from .windows import pool_windows
 
 Integers = NDArray[np.int32]
-EVEN_SHARE = 16  # channels are divided among workers in multiples of this, as the dense kernel writes so many
+EVEN_SHARE = 16  # channels are divided among workers in multiples of this, as dense kernels write so many
+VISIT_WEIGHTS = 4  # that take as long as a visit of the sparse kernel does besides
 CONVOLUTIONS = (Kind.SPARSE, Kind.SMALL, Kind.DENSE, Kind.WINOGRAD)
 
 
@@ -270,9 +271,9 @@ class Builder:
     def _convolution(self, step: Conv, source: Place, target: Place, image: int) -> None:
         """A row a worker, each with the weights of its own output channels; made once for all images."""
         self._meet([source], None)
-        bounds = self._fair_bounds(step, target)
         if step.name not in self.recipes:
             self.recipes[step.name] = self._choose(step, source, target)
+        bounds = self._fair_bounds(step, target, self.recipes[step.name])
         for worker, (first, last) in enumerate(pairwise(bounds)):
             if last == first:
                 continue
@@ -306,14 +307,16 @@ class Builder:
             made["table"] = self.indices.add(layer.table)
         return made
 
-    def _fair_bounds(self, step: Conv, target: Place) -> list[int]:
-        """Divide the output channels so that each worker gets about as many weights; in groups, all go to one."""
+    def _fair_bounds(self, step: Conv, target: Place, recipe: Recipe) -> list[int]:
+        """Divide the output channels so that each worker gets about as much to do; in groups, all go to one."""
         channels = target.shape[0]
         if self.workers == 1 or step.groups > 1:
             return [0, *[channels] * self.workers]
-        load = np.cumsum(step.weight.per_output() + 1)
+        sparse = recipe.kind in (Kind.SPARSE, Kind.SMALL)
+        load = np.cumsum(step.weight.per_output() + VISIT_WEIGHTS * recipe.blocks if sparse else np.ones(channels))
         cuts = [int(np.searchsorted(load, load[-1] * k / self.workers)) for k in range(1, self.workers)]
-        return [0, *(min(channels, round(cut / EVEN_SHARE) * EVEN_SHARE) for cut in cuts), channels]
+        share = 1 if sparse else EVEN_SHARE
+        return [0, *(min(channels, round(cut / share) * share) for cut in cuts), channels]
 
 
 def target_of(place: Place) -> dict[str, Any]:
