@@ -13,3 +13,8 @@ OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cpython_wr
 def compiled(function: Callable[..., Any]) -> Any:
     """A function for other kernels to call, compiled when they are."""
     return njit(**OPTIONS)(function)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """A function that becomes a part of its callers: LLVM takes its time over each function that calls others again."""
+    return njit(**OPTIONS, inline="always")(function)

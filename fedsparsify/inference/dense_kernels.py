@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import compiled
+from .compiled import compiled, inlined
 from .dense_simd import dense_tile, winograd_in, winograd_out
 from .memory import floats
 from .operations import FREQUENCIES, PLANE_GAP
@@ -14,7 +14,7 @@ from .operations import FREQUENCIES, PLANE_GAP
 ONE, TWO, EIGHT, SIXTEEN = (0,), (0,) * 2, (0,) * 8, (0,) * 16
 
 
-@compiled
+@inlined
 def dense(width: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
     """Sixteen output channels by one vector, or eight by two, at a time."""
     if op.tile == 1:
@@ -54,7 +54,7 @@ def _dense(width: Any, outputs: Any, vectors: Any, op: Any, arena: Any, params: 
                 out += 4 * many * op.target_channel
 
 
-@compiled
+@inlined
 def winograd(width: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
     """One or two tiles of 4 × 4 outputs at a time; the last ones overlap where the block is no multiple."""
     if op.tile == 1:

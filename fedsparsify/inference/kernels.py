@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import compiled
+from .compiled import compiled, inlined
 from .curves import bend, exponential
 from .dense_kernels import dense, winograd
 from .memory import floats, ints, longs, operation
@@ -79,7 +79,7 @@ def execute(width: Any, program: Any, arena: Any, x: Any, y: Any, images: Any, g
             meet(gate, comings + op.count)
 
 
-@compiled
+@inlined
 def serve(
     width: Any, program: Any, arena: Any, x: Any, y: Any, images: Any, gate: Any, comings: Any, mail: Any
 ) -> None:
@@ -128,26 +128,32 @@ def _transpose(width: Any, op: Any, source: Any, target: Any, images: Any) -> No
                 copy_float(b + 4 * (c * op.target_channel + row), a + 4 * (row * op.depth + c))
 
 
-@compiled
+@inlined
 def _sparse(width: Any, op: Any, arena: Any, stream: Any, params: Any) -> None:
     """A convolution over the weights that are left."""
-    tile = op.tile
-    if tile == 0:
-        _sparse_tiles(width, FOUR, FOUR, op, arena, stream, params)
+    tile, apart = op.tile, op.stride_column != len(width)
+    if apart and tile == 1:
+        _sparse_tiles(width, TWO, FOUR, TWO, op, arena, stream, params)
+    elif apart:
+        _sparse_tiles(width, ONE, ONE, TWO, op, arena, stream, params)
+    elif tile == 0:
+        _sparse_tiles(width, FOUR, FOUR, ONE, op, arena, stream, params)
     elif tile == 1:
-        _sparse_tiles(width, TWO, FOUR, op, arena, stream, params)
+        _sparse_tiles(width, TWO, FOUR, ONE, op, arena, stream, params)
     elif tile == 2:
-        _sparse_tiles(width, TWO, TWO, op, arena, stream, params)
+        _sparse_tiles(width, TWO, TWO, ONE, op, arena, stream, params)
     elif tile == 3:
-        _sparse_tiles(width, ONE, FOUR, op, arena, stream, params)
+        _sparse_tiles(width, ONE, FOUR, ONE, op, arena, stream, params)
     elif tile == 4:
-        _sparse_tiles(width, ONE, TWO, op, arena, stream, params)
+        _sparse_tiles(width, ONE, TWO, ONE, op, arena, stream, params)
     else:
-        _sparse_tiles(width, ONE, ONE, op, arena, stream, params)
+        _sparse_tiles(width, ONE, ONE, ONE, op, arena, stream, params)
 
 
 @compiled
-def _sparse_tiles(width: Any, rows: Any, columns: Any, op: Any, arena: Any, stream: Any, params: Any) -> None:
+def _sparse_tiles(
+    width: Any, rows: Any, columns: Any, strided: Any, op: Any, arena: Any, stream: Any, params: Any
+) -> None:
     """Tile by tile, a few input channels at a time so that they stay in the nearest cache.
 
     The last tile of a row or column overlaps the one before where the block is no multiple of it.
@@ -168,6 +174,7 @@ def _sparse_tiles(width: Any, rows: Any, columns: Any, op: Any, arena: Any, stre
                         width,
                         rows,
                         columns,
+                        strided,
                         x,
                         4 * op.stride_row,
                         4 * op.stride_column,
@@ -185,7 +192,7 @@ def _sparse_tiles(width: Any, rows: Any, columns: Any, op: Any, arena: Any, stre
                     partial += 4 * height * breadth * lanes
 
 
-@compiled
+@inlined
 def _small(width: Any, op: Any, arena: Any, stream: Any, params: Any) -> None:
     """A 3 × 3 convolution of small images that lie whole in their lanes."""
     if op.rows == 4:
@@ -260,7 +267,7 @@ def _halo(width: Any, op: Any, arena: Any, indices: Any) -> None:
                 shift_lanes(width, column + (op.rows + i) * row_bytes, upper + by, masks + 2 * vector, fill)
 
 
-@compiled
+@inlined
 def _frames(width: Any, op: Any, arena: Any, across: Any) -> None:
     """The usual halo, of one pixel on each side."""
     row = 4 * op.target_row

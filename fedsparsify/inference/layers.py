@@ -50,7 +50,7 @@ class Recipe:
 
 def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs) -> Recipe:
     """The kernel to take: `auto` measures where both could be the faster one."""
-    tile = TILES[streams.tile_for(target.block, source.lanes)]
+    tile = TILES[streams.tile_for(target.block, source.lanes, step.stride)]
     blocks, paired = streams.channel_blocks(step, tile, source.lanes), streams.pairs_pay(step, tile)
     sparse, dense = Recipe(Kind.SPARSE, blocks, paired), _dense_recipe(step, target)
     if _is_small(step, source, target):
@@ -96,7 +96,7 @@ def make(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
 
 
 def _sparse(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
-    tile = streams.tile_for(target.block, source.lanes)
+    tile = streams.tile_for(target.block, source.lanes, step.stride)
     stream = streams.sparse_stream(step, source, recipe.blocks, recipe.paired)
     fields = {"tile": tile, "blocks": recipe.blocks, **_strides(step, source)}
     return Layer(Kind.SPARSE, fields, step.bias, prod(TILES[tile]) * step.weight.shape[0] * source.lanes, stream)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -77,16 +77,43 @@ def _native_code(lanes: int) -> Native:
             return mapped(path)
     if compilers is None:
         raise ModelError("inference compiles its kernels once per machine: pip install 'fedsparsify[infer]'.")
+    for path in paths:
+        with suppress(OSError), _alone(path):
+            return _mapped_or_compiled(lanes, path)
+    return _compiled(lanes)
+
+
+def _mapped_or_compiled(lanes: int, path: Path) -> Native:
+    """What another process has kept while this one waited, else compiled now and kept."""
+    with suppress(OSError, ValueError):
+        return mapped(path)
+    return _compiled(lanes, path)
+
+
+def _compiled(lanes: int, path: Path | None = None) -> Native:
+    """The kernels, compiled; kept at `path`, and mapped from there, where that can be."""
     from .codegen import Code
 
     code = Code(lanes)
-    with suppress(LinkError):
-        image, places = code.image()
-        for path in paths:
-            with suppress(OSError, ValueError):
-                keep(path, image, places)
-                return mapped(path)
+    if path is not None:
+        with suppress(LinkError, OSError, ValueError):
+            keep(path, *code.image())
+            return mapped(path)
     return Native(code.addresses(), code)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Wait until no other process compiles the same; OSError where nothing can be written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as file:
+        if os.name == "posix":
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+        with suppress(OSError):
+            Path(file.name).unlink()
 
 
 def keep(path: Path, image: bytes, places: Sequence[int]) -> None:

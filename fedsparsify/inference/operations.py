@@ -67,6 +67,9 @@ YIELD_PLACE = 8  # the word of a gate that holds the address of the function tha
 TILES = ((4, 4), (2, 4), (2, 2), (1, 4), (1, 2), (1, 1))  # rows × columns, as kernels.py numbers them
 
 
+STRIDED_TILES = (TILES[1], TILES[5])  # the two that strided convolutions have code for
+
+
 def header_of(table: NDArray[Any], *constants: NDArray[Any]) -> NDArray[np.int64]:
     """What the kernels are told of a program: where its rows lie, how many there are, and where each constant lies."""
     return np.array([table.ctypes.data, len(table), *(array.ctypes.data for array in constants)], np.int64)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .operations import TILES
+from .operations import STRIDED_TILES, TILES
 from .plan import Place
 from .steps import Conv, Pair
 
@@ -17,9 +18,11 @@ WORTHWHILE = 10  # weights per visit that pay for fetching and storing a tile's 
 SMALL_WORTHWHILE = 320  # weights times pixels per visit, where nine loops share them
 
 
-def tile_for(block: Pair, lanes: int) -> int:
+def tile_for(block: Pair, lanes: int, stride: Pair = (1, 1)) -> int:
     """The tile that covers a block at the least cost: sums to update plus what each weight costs besides."""
-    usable = TILES[1:] if lanes == 8 else TILES  # AVX2 has sixteen registers, the others twice that
+    usable: Sequence[Pair] = TILES[1:] if lanes == 8 else TILES  # AVX2 has sixteen registers, the others twice that
+    if stride[1] > 1:
+        usable = STRIDED_TILES
     fitting = [tile for tile in usable if tile[0] <= block[0] and tile[1] <= block[1]]
 
     def cost(tile: Pair) -> float:
