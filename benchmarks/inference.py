@@ -5,8 +5,9 @@
     python benchmarks/inference.py --deepsparse PYTHON              DeepSparse lives in an environment of its own
 
 Each engine is timed for a slice of a second in turn, and a turn's figure is the median of its batches. Turns in which
-other processes took more than a twentieth of a core do not count, for any engine; there are more until each engine has
-enough quiet ones. A cell is the median of the quiet turns.
+other processes took more than a tenth of a core do not count, for any engine; there are more until each engine has
+enough quiet ones. A cell is the median of the quiet turns. Where a busy machine leaves too few, a cell of one thread is
+the lower quartile of the processor's time that the turns took, and says so by its number of quiet turns.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 from itertools import product
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,9 @@ from fedsparsify.rivals import write_fixed_onnx
 from fedsparsify.wire.artefact import load, load_graph
 
 HERE = Path(__file__).parent
-MOST_OTHERS = 0.05  # cores that other processes may take in a turn that counts
-PATIENCE = 6  # times as many turns as asked for, until enough were quiet
+MOST_OTHERS = 0.1  # cores that other processes may take in a turn that counts
+LONGEST_WAIT = 1  # seconds for others to finish, before a turn begins anyway
+PATIENCE = 2  # times as many turns as asked for, until enough were quiet
 DENSE = ("onnxruntime", "openvino", "pytorch")
 
 
@@ -49,25 +51,29 @@ class Worker:
             command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment
         )
         self.ready = self._read()
-        self.turns: list[tuple[float, float]] = []  # (cores that other processes took, milliseconds)
+        self.turns: list[tuple[float, float, float]] = []  # cores that others took, milliseconds, and of the processor
 
     def turn(self, seconds: float) -> None:
         """Time the engine for a while, and what else the machine did meanwhile."""
+        wait_for_quiet()
         busy, started = busy_seconds(), perf_counter()
         answer = self.ask(f"time {seconds}")
-        others = busy_seconds() - busy - answer["own"]
-        self.turns.append((others / (perf_counter() - started), median(answer["ms"])))
+        others = busy_seconds() - busy - sum(answer["own"]) / 1e3
+        self.turns.append((others / (perf_counter() - started), median(answer["ms"]), median(answer["own"])))
 
     @property
     def quiet(self) -> list[float]:
         """Figures of the turns that count."""
-        return [ms for others, ms in self.turns if others <= MOST_OTHERS]
+        return [ms for others, ms, _ in self.turns if others <= MOST_OTHERS]
 
-    @property
-    def figure(self) -> float:
-        """The median of the quiet turns; of the least disturbed quarter, where there are too few."""
-        least = sorted(self.turns)[: max(3, len(self.turns) // 4)]
-        return median(self.quiet if len(self.quiet) >= 3 else [ms for _, ms in least])
+    def figure(self, threads: int) -> float:
+        """The median of the quiet turns. Where they are too few: of one thread, the lower quartile of the processor's
+        time; of several, the median of the least disturbed quarter."""
+        if len(self.quiet) >= 3:
+            return median(self.quiet)
+        if threads == 1:
+            return float(np.quantile([own for _, _, own in self.turns], 0.25))
+        return median(ms for _, ms, _ in sorted(self.turns)[: max(3, len(self.turns) // 4)])
 
     def ask(self, order: str) -> Any:
         """Send an order and wait for its answer."""
@@ -91,6 +97,15 @@ def busy_seconds() -> float:
     """Processor time that all processes have taken since the machine started."""
     user, nice, system = map(int, Path("/proc/stat").read_text().split(maxsplit=4)[1:4])
     return (user + nice + system) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_for_quiet() -> None:
+    """Wait until other processes leave the machine alone, but not for long."""
+    for _ in range(LONGEST_WAIT * 10):
+        busy = busy_seconds()
+        sleep(0.1)
+        if busy_seconds() - busy < 0.015:  # one tick
+            return
 
 
 def macs_of(model: Path, shape: str) -> list[tuple[str, int, int]]:
@@ -123,7 +138,7 @@ def measure(model: Path, shape: str, batch: int, threads: int, options: argparse
             worker.turn(options.seconds)
         if all(len(worker.quiet) >= options.turns for worker in present):
             break
-    found = {worker.engine: worker.figure for worker in present}
+    found = {worker.engine: worker.figure(threads) for worker in present}
     quiet = {worker.engine: len(worker.quiet) for worker in present}
     memory = {worker.engine: worker.ask("memory") for worker in present}
     ready = {worker.engine: worker.ready["ready_seconds"] for worker in present}

@@ -1,6 +1,6 @@
 """One engine in a process of its own: `inference_worker.py ENGINE MODEL ONNX SHAPE BATCH THREADS`, orders on stdin.
 
-`time SECONDS` answers the milliseconds of each call and the processor's time for all; `memory` the bytes that the
+`time SECONDS` answers the milliseconds of each call, by the clock and of the processor; `memory` the bytes that the
 process holds, held at most and held before the model was read; `logits PATH` writes what the engine gives for a fixed
 batch.
 """
@@ -58,13 +58,14 @@ def main() -> None:
         order, _, argument = line.strip().partition(" ")
         if order == "time":
             times: list[float] = []
-            own = process_time()
+            own: list[float] = []
             end = perf_counter() + float(argument)
-            while perf_counter() < end or len(times) < 3:
-                start = perf_counter()
+            while perf_counter() < end or not times:
+                start, used = perf_counter(), process_time()
                 run(batch)
                 times.append(1e3 * (perf_counter() - start))
-            answer({"ms": times, "own": process_time() - own})
+                own.append(1e3 * (process_time() - used))
+            answer({"ms": times, "own": own})
         elif order == "memory":
             answer({"peak": memory("VmHWM"), "serving": memory("VmRSS"), "before": before})
         else:

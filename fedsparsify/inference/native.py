@@ -151,8 +151,10 @@ def mapped(path: Path) -> Native:
 
 def _folders() -> list[Path]:
     """Where images are kept: beside the package, else in the user's cache."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
-    return [Path(__file__).parent / "__pycache__", home / "fedsparsify"]
+    folders = [Path(__file__).parent / "__pycache__"]
+    with suppress(RuntimeError):  # a user without a home
+        folders.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedsparsify")
+    return folders
 
 
 @cache

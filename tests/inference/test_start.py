@@ -170,6 +170,18 @@ def test_without_a_compiler_an_image_made_by_any_will_do(
         fresh(8)
 
 
+def test_images_lie_beside_the_package_or_in_the_users_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert native._folders() == [Path(native.__file__).parent / "__pycache__", tmp_path / "fedsparsify"]
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    assert len(native._folders()) == 1
+
+
 @linked
 def test_without_a_folder_or_an_image_it_compiles_every_time(
     compiler: type[Compiler], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
