@@ -12,7 +12,8 @@ from .operations import STRIDED_TILES, TILES
 from .plan import Place
 from .steps import Conv, Pair
 
-NEAR_BYTES = 24 * 1024  # of input that a tile reads over and over; stays in the first-level cache
+NEAR_BYTES = 40 * 1024  # of input that a tile reads over and over; most of it stays in the first-level cache
+SMALL_NEAR_BYTES = 24 * 1024  # the same of small images
 PAIRED_DENSITY = 0.08
 WORTHWHILE = 10  # weights per visit that pay for fetching and storing a tile's sums
 SMALL_WORTHWHILE = 320  # weights times pixels per visit, where nine loops share them
@@ -52,7 +53,7 @@ def small_blocks(step: Conv, tile: Pair, lanes: int) -> int:
     """Into how many blocks to divide the input channels of small images."""
     depth = step.weight.shape[1]
     pixels = tile[0] * tile[1]
-    near = NEAR_BYTES // (pixels * lanes * 4)
+    near = SMALL_NEAR_BYTES // (pixels * lanes * 4)
     worthwhile = int(np.ceil(SMALL_WORTHWHILE / max(step.weight.density * 9 * pixels, 1e-9)))
     return int(-(-depth // min(max(near, worthwhile, 1), depth)))
 
