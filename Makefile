@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test slow check clean
+.PHONY: run test slow check docs clean
 
 run: .venv/ready
 	$(BIN)/fedsparsify run
@@ -17,6 +17,9 @@ check: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: .venv/ready
+	$(BIN)/fedsparsify report results --out site --fill docs/reproduction.md
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -1,6 +1,6 @@
-"""Seconds a round on a CPU: our cohort beside the loop a PyTorch user would write, and beside raw JAX (vmap + scan).
+"""Seconds a round on a CPU: our cohort beside the loop a PyTorch user would write, raw JAX and other simulators.
 
-    python benchmarks/simulation.py [--repeats 5] [--rivals loop,jax] [--busy]
+    python benchmarks/simulation.py [--repeats 5] [--rivals loop,loader,jax,fedjax,pfl,flower] [--busy]
 
 The shape is FashionMNIST's: `fc`, 10 clients × 6,000 samples, batch 32, 4 local epochs, plain SGD, random data. Every
 side is a process of its own that plays one round whenever it is told to; they take turns, so that a noisy machine is
@@ -50,7 +50,7 @@ def ours(pipe: Connection) -> None:
 
 
 def loop(pipe: Connection) -> None:
-    """The loop a user would write: a module, an optimiser, client after client; one thread, which is its best."""
+    """A careful user's loop, without torch's DataLoader: client after client on one thread, which is its best."""
     import copy
 
     import torch
@@ -128,14 +128,21 @@ def main() -> None:
     parser.add_argument("--rivals", default="loop")
     parser.add_argument("--busy", action="store_true")
     words = parser.parse_args()
-    sides = {"ours": ours} | {name: {"loop": loop, "jax": jax}[name] for name in words.rivals.split(",") if name}
+    known = {"loop": loop, "jax": jax}
+    rivals = [name for name in words.rivals.split(",") if name]
+    if not set(rivals) <= set(known):
+        from simulation_rivals import SIDES
+
+        known |= SIDES
+    sides = {"ours": ours} | {name: known[name] for name in rivals}
     context = mp.get_context("spawn")
     if words.busy:
         context.Process(target=spin, daemon=True).start()
     pipes = {}
     for name, side in sides.items():
         pipes[name], end = context.Pipe()
-        context.Process(target=side, args=(end,), daemon=True).start()
+        context.Process(target=side, args=(end,)).start()  # Flower's starts children of its own: not daemons
+        end.close()  # a side that dies is heard
     times: dict[str, list[float]] = {name: [] for name in sides}
     for round in range(1, words.repeats + 2):
         for name, pipe in pipes.items():

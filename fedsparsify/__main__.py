@@ -13,6 +13,8 @@ EXTRAS = {
     "matplotlib": "report",
     "onnx": "export",
     "safetensors": "export",
+    "tensorboard": "track",
+    "mlflow": "track",
 }
 
 

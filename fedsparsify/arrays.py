@@ -83,15 +83,34 @@ def all_finite(array: Any) -> bool:
     return bool(np.isfinite(array).all() if is_numpy(array) else array.isfinite().all())
 
 
-def positions(mask: Any) -> Any:
-    """Indices of the true entries, in order."""
-    return np.flatnonzero(mask) if is_numpy(mask) else mask.nonzero().squeeze(1)
+def zero_where(array: Any, mask: Any) -> None:
+    """Set the entries under `mask` to zero."""
+    if is_numpy(array):
+        array[mask] = 0
+    else:
+        array.masked_fill_(mask, 0)  # by index, a GPU's host would wait to learn how many there are
 
 
-def kth_smallest(values: Any, k: int) -> Any:
+def highest(values: Any, count: int, among: Any, alive: int) -> Any:
+    """Mask of the `count` highest values, of equals the first, among `alive` entries that are more than that.
+
+    On a GPU nothing waits: what may not stay sorts below everything else, and ties are counted where they lie. Sorting
+    there is also faster than selecting (`kthvalue` walks the whole array with one block of threads).
+    """
+    if is_numpy(values):
+        threshold = kth_smallest(values[among] if alive < len(values) else values, alive - count)
+        mask = (values > threshold) & among
+        ties = np.flatnonzero((values == threshold) & among)
+        mask[ties[: count - int(np.count_nonzero(mask))]] = True
+        return mask
+    values = values.masked_fill(~among, -float("inf"))
+    threshold = values.sort().values[len(values) - count - 1]
+    mask, ties = values > threshold, (values == threshold) & among
+    return mask | (ties & (ties.cumsum(0) <= count - mask.sum()))
+
+
+def kth_smallest(values: NDArray[Any], k: int) -> Any:
     """The value of rank k, counted from 1."""
-    if not is_numpy(values):
-        return values.kthvalue(k).values
     if values.size < 50 * SAMPLE:
         return np.partition(values, k - 1)[k - 1]
     return _bracketed(values, k)

@@ -14,12 +14,14 @@ from rich.table import Table
 
 from .cli_files import export, inspect
 from .cli_inference import bench, infer
+from .cli_report import report
 from .cli_sweep import sweep
 from .config import RunConfig, Training, make_config, read_toml
 from .data import DATASETS, holdings, load_dataset, partition
 from .data.datasets import Source
 from .data.files import cache_folder
 from .errors import ConfigError, nearest
+from .federation.ledger import Entry
 from .methods import METHODS
 from .options import Setting, settings
 
@@ -71,6 +73,11 @@ def _run_flags() -> list[click.Parameter]:
         click.Option(["--set", "extra"], multiple=True, metavar="NAME=VALUE", help="any setting of your own method"),
         click.Option(["--out"], type=click.Path(path_type=Path), help="folder for the run  [default: runs/…]"),
         click.Option(["--resume"], is_flag=True, help="go on where the run in --out stopped"),
+        click.Option(
+            ["--track"],
+            type=click.Choice(["tensorboard", "mlflow"]),
+            help="also tell TensorBoard or MLflow every round",
+        ),
     ]
 
 
@@ -119,16 +126,22 @@ def _sparsity_of(config: RunConfig) -> list[str]:
     return [] if sparsity is None else [f"{sparsity:g}"]
 
 
-def _run(config: Path | None, out: Path | None, resume: bool, **flags: Any) -> int:
+def _run(config: Path | None, out: Path | None, resume: bool, track: str | None, **flags: Any) -> int:
     from .federation.run import RunFolder, run
     from .progress import Progress, summary
-    from .report import write_report
+    from .report import PAGE, write_report
+    from .track import tracking
 
     made, folder = _collect(config, out, resume, flags)
     console = Console()
-    with Progress(console, made) as progress:
+    with Progress(console, made) as progress, tracking(track, made, folder) as tracker:
+
+        def seen(entry: Entry) -> None:
+            progress.show(entry)
+            tracker.log(entry)
+
         try:
-            result = run(made, folder, resume, progress.show)
+            result = run(made, folder, resume, seen)
         except KeyboardInterrupt:
             progress.stop()
             if not RunFolder(folder).config.exists():
@@ -141,10 +154,12 @@ def _run(config: Path | None, out: Path | None, resume: bool, **flags: Any) -> i
     for note in notes:
         console.print(note)
     console.print(f"Files: {folder}/", soft_wrap=True, highlight=False)
+    console.print(f"Page: {folder / PAGE}", soft_wrap=True, highlight=False)
     return 0
 
 
 cli.add_command(sweep)
+cli.add_command(report)
 cli.add_command(
     click.Command(
         "run",
@@ -158,7 +173,7 @@ cli.add_command(
         \b
         OUT/config.toml     the resolved config     OUT/model.fsz     the sparse model
         OUT/history.jsonl   one line a round        OUT/curves.png    accuracy and size by round
-        OUT/partition.png   who held what           OUT/report.md     the run in short
+        OUT/partition.png   who held what           OUT/report.html   the run on one page
         """,
     )
 )

@@ -36,7 +36,7 @@ def sweep(file: Path, out: Path | None, resume: bool, device: str | None, max_mo
     """
     from .federation.sweep import Planned, check_folder, expand
     from .federation.sweep import sweep as play
-    from .report import write_report
+    from .report import write_report, write_sweep_report
 
     table = read_toml(file)
     runs = expand(table | ({"device": device} if device else {}), file)
@@ -72,4 +72,5 @@ def sweep(file: Path, out: Path | None, resume: bool, device: str | None, max_mo
         results.add_row(planned.name, f"{last.accuracy:.4f}", f"{last.sparsity:.4f}", f"{sent / 1e6:,.1f} million")
         write_report(out / planned.name)
     console.print(results)
+    console.print(f"Page: {write_sweep_report(out)}", soft_wrap=True, highlight=False)
     return 0

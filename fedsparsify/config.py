@@ -57,6 +57,7 @@ class RunConfig(Training):
     wire: bool = option(True, "send models through the wire format, and count their bytes")
     wire_precision: Literal["fp32", "fp16", "bf16", "int8"] = option("fp32", "values on the wire; fp32 is lossless")
     checkpoint_every: int = option(1, "rounds between checkpoints")
+    diagnose: bool = option(False, "add the terms of the paper's Theorem 1 to every line of the history")
 
     def __post_init__(self) -> None:
         check_known(self.data)

@@ -126,7 +126,7 @@ class SparseModel:
     def masked(cls, layout: Layout, weights: Floats, mask: Mask) -> SparseModel:
         """The model that remains when every entry outside `mask` is set to zero."""
         weights, mask = arrays.copy(weights), arrays.placed(mask, weights)
-        weights[: layout.trainable][~mask] = 0
+        arrays.zero_where(weights[: layout.trainable], ~mask)
         return cls(layout, weights, mask)
 
     def with_weights(self, weights: Floats, finite: bool) -> SparseModel:

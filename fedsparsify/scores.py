@@ -75,15 +75,6 @@ def keep_count(scores: ArrayLike, count: int, among: Mask | None = None) -> Mask
     size = len(flat)
     if not_numbers := arrays.count(flat != flat):
         raise ModelError(f"scores must be numbers. Received: {not_numbers:,} NaN of {size:,}")
-    if among is None:
-        among, alive = arrays.filled(flat, size, True, "bool"), flat
-    else:
-        alive = flat[among]
-    doomed = len(alive) - count
-    if doomed <= 0:
-        return cast(Mask, arrays.copy(among))
-    threshold = arrays.kth_smallest(alive, doomed)
-    mask = (flat > threshold) & among
-    ties = arrays.positions((flat == threshold) & among)
-    mask[ties[: count - arrays.count(mask)]] = True
-    return cast(Mask, mask)
+    alive = size if among is None else arrays.count(among)
+    among = arrays.filled(flat, size, True, "bool") if among is None else among
+    return cast(Mask, arrays.copy(among) if alive <= count else arrays.highest(flat, count, among, alive))

@@ -58,9 +58,10 @@ def test_a_run_leaves_its_files_and_a_summary(elsewhere):
     assert done.returncode == 0, done.stderr
     assert "accuracy" in done.stdout
     assert "times" not in done.stderr
+    assert done.stdout.rstrip().endswith("digits-fedsparsify-global-0.8/report.html")
     folder = elsewhere / "runs" / "digits-fedsparsify-global-0.8"
     names = {path.name for path in folder.iterdir()}
-    files = {"config.toml", "history.jsonl", "model.fsz", "checkpoint.fsz", "partition.json", "report.md"}
+    files = {"config.toml", "history.jsonl", "model.fsz", "checkpoint.fsz", "partition.json", "report.html"}
     assert names == files | {"curves.png", "partition.png"}
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     second = fedsparsify("run", *SMALL, "--sparsity", 0.8, "--split", "classes:5")

@@ -57,6 +57,14 @@ def test_masks_are_nested(values, one, two):
     assert np.array_equal(second, keep_top(values, high))
 
 
+@given(scores, st.floats(0, 0.999), st.floats(0, 0.9))
+def test_tensors_give_the_same_mask_as_arrays(values, sparsity, before):
+    torch = pytest.importorskip("torch")
+    among = keep_top(values[::-1].copy(), before)
+    found = keep_top(torch.from_numpy(values), sparsity, torch.from_numpy(among))
+    assert found.tolist() == keep_top(values, sparsity, among).tolist()
+
+
 def test_refusals():
     with pytest.raises(ConfigError, match=r"Did you mean 0\.9\?"):
         keep_top([1, 2], 90)

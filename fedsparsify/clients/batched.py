@@ -1,4 +1,4 @@
-"""A whole cohort as one computation: the answers of many clients to `Fit`, trained side by side.
+"""A whole cohort as one computation: the answers of many clients to requests that train them, side by side.
 
 Clients keep their own order of samples, their own dropout and their own statistics, so each gets what it would have
 got alone, up to the rounding of the larger products.
@@ -18,7 +18,7 @@ from torch import nn
 
 from ..config import Training
 from ..keyed import KeyedDropout
-from ..methods import Fit, Update
+from ..methods import Request, Score, Update
 from ..networks import layout_of, model_of
 from .any_stack import AnyStack
 from .batches import Batches, Turn
@@ -75,15 +75,15 @@ class Cohort:
             return False
         return True
 
-    def fit(self, workers: Sequence[Worker], requests: Sequence[Fit]) -> list[Update]:
+    def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         """Every worker's answer to its request, in their order."""
         if self.one_by_one:
-            return [worker.fit(request) for worker, request in zip(workers, requests, strict=True)]
-        groups: dict[int, list[int]] = {}
+            return [worker.answer(request) for worker, request in zip(workers, requests, strict=True)]
+        groups: dict[tuple[int, bool], list[int]] = {}
         for i, request in enumerate(requests):
-            groups.setdefault(request.epochs or self._training.epochs, []).append(i)
+            groups.setdefault((request.epochs or self._training.epochs, isinstance(request, Score)), []).append(i)
         answers: dict[int, Update] = {}
-        for epochs, members in groups.items():
+        for (epochs, _), members in groups.items():
             chunks = self._chunks(sorted(members, key=lambda i: -workers[i].samples))
 
             def train(number: int, picked: list[int], epochs: int = epochs) -> list[Update]:
@@ -96,13 +96,13 @@ class Cohort:
                 answers |= dict(zip(picked, updates, strict=True))
         return [answers[i] for i in range(len(workers))]
 
-    def _alone(self, thread: int, worker: Worker, request: Fit) -> Update:
+    def _alone(self, thread: int, worker: Worker, request: Request) -> Update:
         """One client's answer, on the thread's own copy of the network."""
         if thread not in self._benches:
             self._benches[thread] = FlatModule(deepcopy(self._module), self._device)
             self._benches[thread].draws = False  # or it could not have been mapped
         worker.network = self._benches[thread]
-        return worker.fit(request)
+        return worker.answer(request)
 
     def _chunks(self, order: list[int]) -> list[list[int]]:
         """Deal the clients, largest first, so that every chunk gets about as much to do."""

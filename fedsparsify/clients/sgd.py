@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from ..config import Training
-from ..methods import Fit
+from ..methods import Request, Score
 from .stack import Stack
 from .worker import Worker
 
@@ -27,12 +27,14 @@ class SGD:
         self._velocity = torch.zeros_like(stack.weights) if training.momentum else None
         self._always = not fused or self._velocity is not None  # whether there is always a gradient buffer
         self._kept = torch.ones(0)
-        self.prox = self._pruned = False
+        self.squares: torch.Tensor | None = None
+        self.prox = self.squaring = self._pruned = False
 
-    def begin(self, requests: Sequence[Fit], workers: Sequence[Worker]) -> None:
+    def begin(self, requests: Sequence[Request], workers: Sequence[Worker]) -> None:
         """Make ready for a round on the models that the stack holds now."""
         stack = self._stack
         self.prox = any(request.prox for request in requests)
+        self.squaring = any(isinstance(request, Score) for request in requests)
         self._pruned = stack.device.type != "cpu" or bool(stack.pruned.any())
         if self._pruned and stack.device.type == "cpu":
             self._kept = (~stack.pruned).float()  # multiplying by it takes a fifteenth of the time of masked_fill_
@@ -40,7 +42,10 @@ class SGD:
             self._pull.copy_(torch.tensor([request.prox for request in requests]))
             self._anchor = torch.empty_like(stack.weights) if self._anchor is None else self._anchor
             self._anchor.copy_(stack.weights)
-        if self._gradient is None and (self._always or self.prox):
+        if self.squaring:
+            self.squares = torch.empty_like(stack.weights) if self.squares is None else self.squares
+            self.squares.zero_()
+        if self._gradient is None and (self._always or self.prox or self.squaring):
             self._gradient = torch.zeros_like(stack.weights)
         if self._velocity is not None:
             self._velocity.zero_()
@@ -53,7 +58,7 @@ class SGD:
     @property
     def gradient(self) -> torch.Tensor | None:
         """Where the network puts its gradients; None where it is to add them to its weights."""
-        return self._gradient if self._always or self.prox else None
+        return self._gradient if self._always or self.prox or self.squaring else None
 
     def step(self, span: slice) -> None:
         """Move the models of `span` along their gradients."""
@@ -62,6 +67,9 @@ class SGD:
             if self._pruned:
                 stack.weights.mul_(self._kept)
             return
+        if self.squaring and self.squares is not None:  # pruned entries too
+            for g, square in zip(self._parts(gradient, span), self._parts(self.squares, span), strict=True):
+                square.addcmul_(g, g)
         if self.prox and self._anchor is not None:
             for g, w, a in zip(*(self._blocks(x, span) for x in (gradient, stack.weights, self._anchor)), strict=True):
                 g += (w - a) * self._pull[span].view(-1, *[1] * (w.ndim - 1))
@@ -109,7 +117,7 @@ class FusedSGD(SGD):
         stack, training = self._stack, self._training
         if self.gradient is None:
             return  # the network has applied it already, mask and all
-        if self.prox or span != slice(0, stack.models):
+        if self.prox or self.squaring or span != slice(0, stack.models):
             super().step(span)
             if self._shadow is not stack.weights:
                 self._shadow.copy_(stack.weights)

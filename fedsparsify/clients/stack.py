@@ -9,6 +9,7 @@ import torch
 
 from ..model import Layout, SparseModel
 
+ALIGN = 16  # values; a block begins where a GPU can read as many bytes at a time as it is able to
 Order = tuple[tuple[int, ...], tuple[int, ...]]  # a shape to view a tensor in, and a permutation of its axes
 
 
@@ -24,11 +25,16 @@ class Stack:
     ) -> None:
         self.layout, self.models, self.device = layout, models, device
         self._orders = {spec.name: (spec.shape, tuple(range(len(spec.shape)))) for spec in layout} | dict(orders or {})
-        self.weights = torch.zeros(models * layout.trainable, device=device)
-        self.pruned = torch.zeros(models * layout.trainable, dtype=torch.bool, device=device)
-        self._statistics = torch.zeros(models * (layout.total - layout.trainable), device=device)
+        trainable = sum(self._room(spec.size) for spec in layout.tensors)
+        self.weights = torch.zeros(trainable, device=device)
+        self.pruned = torch.zeros(trainable, dtype=torch.bool, device=device)
+        self._statistics = torch.zeros(sum(self._room(spec.size) for spec in layout.statistics), device=device)
         self.tensors = self.blocks(self.weights)
         self.buffers = self._views(self._statistics, [spec.name for spec in layout.statistics])
+
+    def _room(self, size: int) -> int:
+        """What a block of tensors of that size takes."""
+        return -(-self.models * size // ALIGN) * ALIGN
 
     def blocks(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         """Named (models, …) views of a flat buffer of trainable values."""
@@ -38,9 +44,10 @@ class Stack:
         views, offset = {}, 0
         for name in names:
             shape, axes = self._orders[name]
-            size = self.models * prod(shape)
-            views[name] = flat[offset : offset + size].view(self.models, *(shape[axis] for axis in axes))
-            offset += size
+            size = prod(shape)
+            block = flat[offset : offset + self.models * size]
+            views[name] = block.view(self.models, *(shape[axis] for axis in axes))
+            offset += self._room(size)
         return views
 
     def load(self, models: Sequence[SparseModel]) -> None:

@@ -12,7 +12,7 @@ from .. import arrays
 from ..config import Training
 from ..data.partition import Indices
 from ..keyed import KEYS, STRIDE
-from ..methods import Fit, Update
+from ..methods import Request, Update
 from .batches import Step, Turn, steps
 from .sgd import SGD, FusedSGD
 from .stack import Stack
@@ -58,7 +58,7 @@ class Trainer:
         self._captured: object = None
         self._warm: object = None
 
-    def train(self, workers: Sequence[Worker], requests: Sequence[Fit], epochs: int) -> list[Update]:
+    def train(self, workers: Sequence[Worker], requests: Sequence[Request], epochs: int) -> list[Update]:
         """Every worker's answer; workers come with the most samples first."""
         self.stack.load([request.model for request in requests])
         self._sgd.begin(requests, workers)
@@ -68,7 +68,7 @@ class Trainer:
         plan = list(steps(samples, self._training.batch_size))
         for _ in range(epochs):
             self._prepare(workers, samples[0])
-            self._play(plan, (tuple(samples), self._sgd.prox))
+            self._play(plan, (tuple(samples), self._sgd.prox, self._sgd.squaring))
         self._sgd.leave(workers)
         return self._answers(workers, requests)
 
@@ -97,7 +97,7 @@ class Trainer:
         for worker in workers:
             worker.steps += -(-worker.samples // self._training.batch_size)
 
-    def _play(self, plan: Sequence[Step], shape: tuple[tuple[int, ...], bool]) -> None:
+    def _play(self, plan: Sequence[Step], shape: tuple[tuple[int, ...], bool, bool]) -> None:
         """One epoch. Clients of equal size repeat the same steps, so a GPU plays them from a graph.
 
         The first epoch of a shape runs step by step, so that nothing is left to set up while the graph is captured.
@@ -128,14 +128,16 @@ class Trainer:
             self._network.step(turn)
             self._sgd.step(step.span)
 
-    def _answers(self, workers: Sequence[Worker], requests: Sequence[Fit]) -> list[Update]:
+    def _answers(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         values: Any = self.stack.rows()
         finite = values.isfinite().all(1).tolist()
         if arrays.is_numpy(requests[0].model.weights):  # answers come in kind
             values = values.cpu().numpy()
+        squares = self._sgd.squares if self._sgd.squaring else None
+        scores = [None] * len(workers) if squares is None else self.stack.get_rows(squares).cpu().numpy()
         return [
-            Update(request.model.with_weights(row, good), worker.samples, loss / worker.samples)
-            for row, good, request, worker, loss in zip(
-                values, finite, requests, workers, self._losses.tolist(), strict=True
+            Update(request.model.with_weights(row, good), worker.samples, loss / worker.samples, scores=score)
+            for row, good, score, request, worker, loss in zip(
+                values, finite, scores, requests, workers, self._losses.tolist(), strict=True
             )
         ]

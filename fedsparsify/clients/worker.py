@@ -171,4 +171,13 @@ def evaluate(network: FlatModule, model: SparseModel, samples: Samples) -> Evalu
         logits = network.module(x)
         loss = loss + nn.functional.cross_entropy(logits, y, reduction="sum")
         right = right + (logits.argmax(1) == y).sum()
-    return Evaluation(float(right) / len(samples.y), float(loss) / len(samples.y))
+    right, loss = torch.stack([right.double(), loss.double()]).tolist()
+    return Evaluation(right / len(samples.y), loss / len(samples.y))
+
+
+def loss_and_gradient(network: FlatModule, model: SparseModel, samples: Samples) -> tuple[float, Floats]:
+    """Mean loss of a model and its flat gradient, pruned entries included; without dropout, like `evaluate`."""
+    network.load(model)
+    network.module.eval()
+    loss = nn.functional.cross_entropy(network.module(samples.x), samples.y)
+    return float(loss.detach()), flat_gradient(loss, network.parameters).cpu().numpy()

@@ -31,9 +31,23 @@ class Entry:
     train_loss: float
     seconds: float
     refused: dict[str, str] = field(default_factory=dict)  # client → why its answer was left out
+    purged_norm: float | None = None  # these five where a run diagnoses itself, see diagnosis.py
+    purge_bound: float | None = None
+    paper_bound: float | None = None
+    gradient_norm: float | None = None
+    probe_loss: float | None = None
 
     def __getitem__(self, name: str) -> Any:
         return asdict(self)[name]
+
+
+OPTIONAL = ("purged_norm", "purge_bound", "paper_bound", "gradient_norm", "probe_loss")
+
+
+def line(entry: Entry) -> str:
+    """A round as the file holds it; what was not asked for is left out."""
+    table = asdict(entry)
+    return json.dumps({name: table[name] for name in table if name not in OPTIONAL or table[name] is not None}) + "\n"
 
 
 class Ledger:
@@ -46,7 +60,7 @@ class Ledger:
     def append(self, entry: Entry) -> None:
         """Add a round; a kill cannot take it back, a power cut can until `sync`."""
         self.entries.append(entry)
-        self._write(json.dumps(asdict(entry)) + "\n")
+        self._write(line(entry))
 
     def sync(self) -> None:
         """Have everything on the disk itself: before a checkpoint is written, which must never be ahead."""
@@ -73,7 +87,7 @@ class Ledger:
         if round is not None and (not self.entries or self.entries[-1].round != round):
             last = self.entries[-1].round if self.entries else 0
             raise RunError(f"{self.path} ends at round {last}, but the checkpoint is of round {round}.")
-        lines = "".join(json.dumps(asdict(entry)) + "\n" for entry in self.entries)
+        lines = "".join(map(line, self.entries))
         with atomic(self.path) as file:
             file.write(lines.encode())
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, replace
 from typing import Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from ..errors import ClientError
 from ..methods import Method, Update
 from ..model import Floats, SparseModel
+from .diagnosis import Probed, Watch
 from .ledger import Entry
 
 
@@ -90,8 +92,12 @@ def play(
     last: int,
     seed: int,
     min_clients: int = 1,
+    probe: Callable[[SparseModel], Probed] | None = None,
 ) -> Iterator[tuple[SparseModel, Entry]]:
-    """Play the rounds `first … last` from `model`, yielding the model and the ledger's entry after each."""
+    """Play the rounds `first … last` from `model`, yielding the model and the ledger's entry after each.
+
+    With a `probe` each entry also says what Theorem 1 is about.
+    """
     if first == method.first_round:
         model = method.begin(model)
     for t in range(first, last + 1):
@@ -100,29 +106,32 @@ def play(
         gate = Gate(federation.ask(method, t, model), model)
         cohort = method.cohort(t)
         least = min_clients if cohort is None else int(min(min_clients, cohort))
-        merged = method.merge(t, model, usable(gate, least, t), rng)
+        updates = usable(gate, least, t)
+        watch = Watch(updates) if probe else None
+        merged = method.merge(t, model, watch or updates, rng)
         evaluation = federation.evaluate(merged)
         asked = gate.passed + len(gate.refused)
-        yield (
-            merged,
-            Entry(
-                round=t,
-                accuracy=evaluation.accuracy,
-                loss=evaluation.loss,
-                target_sparsity=method.schedule(t),
-                sparsity=merged.sparsity,
-                nonzero=merged.nonzero,
-                clients=gate.passed,
-                download_params=asked * model.nonzero,
-                upload_params=gate.upload_params,
-                download_bytes=gate.download_bytes,
-                upload_bytes=gate.upload_bytes,
-                paper_params=asked * (model.nonzero + merged.nonzero) if t else 0,
-                train_loss=gate.train_loss,
-                seconds=time.perf_counter() - began,
-                refused=gate.refused,
-            ),
+        entry = Entry(
+            round=t,
+            accuracy=evaluation.accuracy,
+            loss=evaluation.loss,
+            target_sparsity=method.schedule(t),
+            sparsity=merged.sparsity,
+            nonzero=merged.nonzero,
+            clients=gate.passed,
+            download_params=asked * model.nonzero,
+            upload_params=gate.upload_params,
+            download_bytes=gate.download_bytes,
+            upload_bytes=gate.upload_bytes,
+            paper_params=asked * (model.nonzero + merged.nonzero) if t else 0,
+            train_loss=gate.train_loss,
+            seconds=time.perf_counter() - began,
+            refused=gate.refused,
         )
+        if probe and watch:
+            step = method.schedule(t) - (method.schedule(t - 1) if t > 1 else 0.0)
+            entry = replace(entry, **asdict(watch.diagnosis(t, probe(merged), model, merged, step)))
+        yield merged, entry
         model = merged
 
 

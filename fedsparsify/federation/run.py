@@ -122,7 +122,8 @@ def run(
     seen = on_round or (lambda entry: None)
     for entry in ledger.entries:
         seen(entry)
-    rounds = play(carrier, config.method, model, first, config.rounds, config.seed, config.min_clients)
+    probe = federation.probe if config.diagnose else None
+    rounds = play(carrier, config.method, model, first, config.rounds, config.seed, config.min_clients, probe)
     for model, entry in rounds:
         with uninterrupted():
             ledger.append(entry)

@@ -12,15 +12,18 @@ import torch
 from ..clients.batched import Cohort
 from ..clients.clock import step_times
 from ..clients.flat import FlatModule
-from ..clients.worker import Evaluation, Samples, Worker, evaluate
+from ..clients.worker import Evaluation, Samples, Worker, evaluate, loss_and_gradient
 from ..config import RunConfig
 from ..data import Dataset, partition
 from ..data.partition import Indices
 from ..errors import ConfigError
-from ..methods import Fit, Method, Update
+from ..methods import Method, Request, Update
 from ..model import Floats, SparseModel
 from ..networks import build, model_of
 from ..tracing import graph_facts
+from .diagnosis import Probed
+
+PROBE_SAMPLES = 1000
 
 
 class Machine:
@@ -50,7 +53,7 @@ class Machine:
         """What the network computes, as a model's file says it."""
         return graph_facts(build_for(self._config, self._dataset))
 
-    def fit(self, workers: Sequence[Worker], requests: Sequence[Fit]) -> list[Update]:
+    def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         """Every worker's answer to its request."""
         return self.cohort.fit(workers, requests)
 
@@ -85,13 +88,13 @@ class Simulated:
         return sorted(rng.choice(config.clients, count, replace=False).tolist())
 
     def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
-        """Every participant's answer; the cohort advances in lock-step, and all pending `Fit`s are one computation."""
+        """Every participant's answer; the cohort advances in lock-step, and all that train are one computation."""
         workers = [self._worker(round, client) for client in self.participants(round, method.cohort(round))]
         clients = [method.client(round, model) for _ in workers]
         pending = {i: next(client) for i, client in enumerate(clients)}
         done: dict[int, Update] = {}
         while pending:
-            fits = {i: request for i, request in pending.items() if isinstance(request, Fit)}
+            fits = {i: request for i, request in pending.items() if request.trains}
             trained = self.machine.fit([workers[i] for i in fits], list(fits.values())) if fits else []
             answers = dict(zip(fits, trained, strict=True))
             answers |= {i: workers[i].answer(request) for i, request in pending.items() if i not in fits}
@@ -124,6 +127,14 @@ class Simulated:
     def evaluate(self, model: SparseModel) -> Evaluation:
         """Accuracy and loss on the data set's test samples."""
         return evaluate(self._network, model, self.machine.test)
+
+    def probe(self, model: SparseModel) -> Probed:
+        """Loss and masked gradient on training samples that are the same in every round of the run."""
+        rng = np.random.default_rng(np.random.SeedSequence([self._config.seed], spawn_key=(2,)))
+        train = self.machine.train
+        chosen = torch.from_numpy(rng.permutation(len(train.y))[:PROBE_SAMPLES]).to(self._device)
+        loss, gradient = loss_and_gradient(self._network, model, Samples(train.x[chosen], train.y[chosen]))
+        return Probed(loss, float(np.linalg.norm(gradient[model.on_host().mask].astype(np.float64))))
 
 
 def build_for(config: RunConfig, dataset: Dataset) -> torch.nn.Module:

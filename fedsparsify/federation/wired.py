@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -28,16 +29,19 @@ class Wired:
         downloads: dict[int | None, int] = {}  # clients that saw the same mask last are sent the same blob
         mask = arrays.to_numpy(model.mask)
         arrived = model if self._precision == "fp32" else self._carry(model, None)[1]
-        for update in self._inner.ask(method, round, arrived):
-            version = self.memory.seen.get(update.client)
-            if version not in downloads:
-                downloads[version] = self._carry(model, self.memory.mask(version, mask.size))[0]
-            uploaded, decoded = self._carry(update.model, mask if update.model.layout == model.layout else None)
-            if update.scores is not None:
-                uploaded += len(update.scores.tobytes())  # dense float32, as they are
-            uploaded += 0 if update.scores is None else len(encode(as_model(update.scores)))
-            self.memory.sent(update.client, round, mask)
-            yield replace(update, model=decoded, download_bytes=downloads[version], upload_bytes=uploaded)
+
+        def upload(update: Update) -> Update:
+            size, decoded = self._carry(update.model, mask if update.model.layout == model.layout else None)
+            size += 0 if update.scores is None else len(encode(as_model(update.scores)))
+            return replace(update, model=decoded, upload_bytes=size)
+
+        with ThreadPoolExecutor() as pool:
+            for update in pool.map(upload, self._inner.ask(method, round, arrived)):
+                version = self.memory.seen.get(update.client)
+                if version not in downloads:
+                    downloads[version] = self._carry(model, self.memory.mask(version, mask.size))[0]
+                self.memory.sent(update.client, round, mask)
+                yield replace(update, download_bytes=downloads[version])
 
     def _carry(self, model: SparseModel, known: Mask | None) -> tuple[int, SparseModel]:
         """How many bytes a model takes, and what arrives."""

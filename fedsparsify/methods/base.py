@@ -27,6 +27,8 @@ class Fit:
     epochs: int | None = None  # None: as many as the run says
     prox: float = 0.0  # μ of the proximal term towards `model`
 
+    trains: ClassVar[bool] = True
+
 
 @dataclass(frozen=True)
 class Score:
@@ -42,6 +44,13 @@ class Score:
     per_class: int = 10
     temperature: float = 1.0  # the batch's logits are divided by it
     epochs: int | None = None  # of `squares`; None: as many as the run says
+
+    prox: ClassVar[float] = 0.0
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is answered by training, as a `Fit` is."""
+        return self.by == "squares"
 
 
 @dataclass(frozen=True)

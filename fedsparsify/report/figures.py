@@ -1,58 +1,127 @@
-"""Figures, from ledger entries and counts. The only file that imports matplotlib."""
+"""What every figure shares: the canvas, how runs over seeds become one line, and how a figure is saved.
+
+This file, `paper_figures` and `theorem` are the only ones that import matplotlib.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from ..federation.ledger import Entry
 from ..wire.files import atomic
+from .environments import Series
+from .runs import Run
 
-BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#666666"  # Okabe and Ito's palette, told apart by everyone
+BLUE, VERMILION = "#0072B2", "#D55E00"  # Okabe and Ito's palette, told apart by everyone
+GRID = {"alpha": 0.25, "linewidth": 0.6}
+SVG = {"svg.hashsalt": "fedsparsify", "svg.fonttype": "none"}  # the same figure is the same bytes; text stays text
 
 
-def draw_curves(history: list[Entry], path: Path, title: str) -> None:
+def canvas(panels: int = 1, width: float = 7.0, height: float = 4.0, **more: Any) -> tuple[Figure, list[Any]]:
+    """A figure with so many panels side by side."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(1, panels, squeeze=False, **more)[0]
+    for one in axes:
+        one.spines["top"].set_visible(False)
+    return figure, list(axes)
+
+
+def write(figure: Figure, folder: Path, name: str, caption: str = "") -> None:
+    """Save a figure as SVG and PNG, with what it shows as its title."""
+    for kind in ("svg", "png"):
+        save(figure, folder / f"{name}.{kind}", caption)
+
+
+def save(figure: Figure, path: Path, caption: str = "") -> None:
+    """Save a figure in the format that its name says."""
+    kind = path.suffix.lstrip(".") or "png"
+    facts = {"Title": caption} | ({"Date": None} if kind == "svg" else {})
+    with matplotlib.rc_context(SVG), atomic(path) as file:
+        figure.savefig(file, format=kind, dpi=150, metadata=facts)
+
+
+def legend_below(figure: Figure, axes: Sequence[Any], columns: int = 4) -> None:
+    """One legend for all panels, below them, where it covers nothing; a name stands in it once."""
+    named: dict[str, Any] = {}
+    for one in axes:
+        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
+            named.setdefault(label, handle)
+    if named:
+        figure.legend(
+            named.values(), named.keys(), loc="outside lower center", ncols=columns, frameon=False, fontsize="small"
+        )
+
+
+Column = Callable[[Run], Sequence[float]]
+
+
+def over_seeds(one: Series, x: Column, y: Column) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Mean, lowest and highest of the runs at each round that any of them has; x is their mean too."""
+    at: dict[int, list[tuple[float, float]]] = {}
+    for run in one.runs:
+        for t, across, up in zip(run.round, x(run), y(run), strict=True):
+            at.setdefault(t, []).append((across, up))
+    points = [np.asarray(at[t], float) for t in sorted(at)]
+    return (
+        [float(p[:, 0].mean()) for p in points],
+        [float(p[:, 1].mean()) for p in points],
+        [float(p[:, 1].min()) for p in points],
+        [float(p[:, 1].max()) for p in points],
+    )
+
+
+def draw_curves(run: Run, path: Path, title: str) -> None:
     """Accuracy (left, solid) and surviving parameters (right, dashed) against rounds, as in the paper's figures."""
-    figure, left = _canvas(7.0, 4.0)
-    rounds = [entry.round for entry in history]
-    few = "o" if len(rounds) < 3 else None  # a line through one or two points cannot be seen
-    left.plot(rounds, [entry.accuracy for entry in history], color=BLUE, linewidth=1.6, marker=few)
+    figure, (left,) = canvas()
+    few = "o" if len(run.round) < 3 else None  # a line through one or two points cannot be seen
+    left.plot(run.round, run.accuracy, color=BLUE, linewidth=1.6, marker=few)
     left.set(xlabel="round", ylim=(0, 1), title=title)
     left.set_ylabel("test accuracy", color=BLUE)
-    left.grid(alpha=0.25)
+    left.grid(**GRID)
     right = left.twinx()
-    survivors = [entry.nonzero for entry in history]
-    right.plot(rounds, survivors, color=VERMILION, linewidth=1.6, linestyle="--", marker=few)
+    right.plot(run.round, run.nonzero, color=VERMILION, linewidth=1.6, linestyle="--", marker=few)
     right.set_ylabel("parameters left", color=VERMILION)
-    right.set_ylim(0, 1.05 * max(survivors))
+    right.set_ylim(0, 1.05 * max(run.nonzero))
     right.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     right.spines["top"].set_visible(False)
-    _save(figure, path)
+    save(figure, path)
 
 
-def draw_partition(counts: list[list[int]], path: Path) -> None:
+def draw_partition(counts: Sequence[Sequence[int]], path: Path) -> None:
     """How many samples of each class each client holds."""
+    figure, (axes,) = canvas(height=3.6)
+    bars_of_holdings(axes, counts)
+    table = np.asarray(counts)
+    axes.set_title(f"Who holds what: {table.sum():,} samples, {len(table):,} clients")
+    axes.set_ylabel("samples")
+    class_scale(figure, [axes], table.shape[1])
+    save(figure, path)
+
+
+def bars_of_holdings(axes: Any, counts: Sequence[Sequence[int]]) -> None:
+    """A bar for each client, stacked by class; colours run from the first class to the last."""
     table = np.asarray(counts)  # (clients, classes)
-    figure, axes = _canvas(7.0, 3.6)
-    image = axes.imshow(table.T, aspect="auto", origin="lower", cmap="cividis", interpolation="nearest", vmin=0)
-    axes.set(xlabel="client", ylabel="class", title=f"Who holds what: {table.sum():,} samples, {len(table):,} clients")
-    for axis, size in ((axes.xaxis, len(table)), (axes.yaxis, table.shape[1])):
-        if size <= 20:
-            axis.set_ticks(range(size))
-    figure.colorbar(image, ax=axes, label="samples")
-    _save(figure, path)
+    tops = table.cumsum(1)
+    clients, classes = table.nonzero()
+    left, top = clients - 0.43, tops[clients, classes]
+    low = top - table[clients, classes]
+    corners = np.stack([left, low, left, top, left + 0.86, top, left + 0.86, low], 1).reshape(-1, 4, 2)
+    shades = matplotlib.colormaps["viridis"](classes / max(1, table.shape[1] - 1))
+    axes.add_collection(PolyCollection(list(corners), facecolors=shades, linewidths=0))
+    axes.set_ylim(0, 1.03 * max(1, tops[:, -1].max()))
+    axes.set(xlabel="client", xlim=(-0.6, len(table) - 0.4))
+    if len(table) <= 20:
+        axes.set_xticks(range(len(table)))
 
 
-def _canvas(width: float, height: float) -> tuple[Figure, Any]:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots()
-    axes.spines["top"].set_visible(False)
-    return figure, axes
-
-
-def _save(figure: Figure, path: Path) -> None:
-    with atomic(path) as file:
-        figure.savefig(file, format=path.suffix.lstrip(".") or "png", dpi=150)
+def class_scale(figure: Figure, axes: Sequence[Any], classes: int) -> None:
+    """The colours of the classes, beside the bars."""
+    scale = matplotlib.cm.ScalarMappable(matplotlib.colors.BoundaryNorm(np.arange(classes + 1) - 0.5, 256), "viridis")
+    ticks = range(classes) if classes <= 12 else range(0, classes, max(1, classes // 10))
+    figure.colorbar(scale, ax=list(axes), label="class", ticks=list(ticks))

@@ -1,35 +1,35 @@
-"""report.md and the figures of one run folder."""
+"""What a run's folder gets when the run ends: its page, and its curves and partition as pictures."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from ..config import load_config
-from ..federation.ledger import read_history
-from ..progress import summary_rows
-from ..wire.files import atomic
+from .environments import environments_of
+from .load import load_runs
+from .page import write_page
+
+PAGE = "report.html"
 
 
 def write_report(folder: Path) -> list[str]:
-    """Draw a run's figures and write its report; returns notes for the reader, such as why a figure is missing."""
-    config, history = load_config(folder / "config.toml"), read_history(folder / "history.jsonl")
-    notes = []
+    """Draw a run's figures and write its page; returns notes for the reader, such as why a figure is missing."""
+    runs, notes = load_runs([folder])
+    environments = environments_of(runs)
+    write_page(environments, notes, folder / PAGE)
     try:
         from .figures import draw_curves, draw_partition
     except ImportError:
-        notes.append("No figures: they need matplotlib, pip install 'fedsparsify[report]'.")
-    else:
-        title = f"{config.method_name} on {config.data}, {config.split}, {config.clients} clients"
-        draw_curves(history, folder / "curves.png", title)
-        draw_partition(json.loads((folder / "partition.json").read_text()), folder / "partition.png")
-    rows = "\n".join(f"| {name} | {value} |" for name, value in summary_rows(config, history, folder / "model.fsz"))
-    settings = (folder / "config.toml").read_text()
-    page = (
-        f"# {config.method_name} on {config.data}\n\n| | |\n|---|---|\n{rows}\n\n"
-        f"![accuracy and size by round](curves.png)\n\n![who held what](partition.png)\n\n"
-        f"Reproduce: `fedsparsify run config.toml`, with\n\n```toml\n{settings}```\n"
-    )
-    with atomic(folder / "report.md") as file:
-        file.write(page.encode())
+        return [*notes, "No pictures: they need matplotlib, pip install 'fedsparsify[report]'."]
+    for environment in environments:
+        run = environment.runs[0]
+        draw_curves(run, folder / "curves.png", f"{environment.series[0].label} on {environment.title}")
+        if run.partition:
+            draw_partition(run.partition, folder / "partition.png")
     return notes
+
+
+def write_sweep_report(folder: Path) -> Path:
+    """The page of all runs of a sweep."""
+    runs, notes = load_runs([folder])
+    write_page(environments_of(runs), notes, folder / PAGE)
+    return folder / PAGE

@@ -1,0 +1,226 @@
+"""Runs in order: by environment, and within one by method, variant and sparsity, seeds side by side."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..methods import METHODS
+from ..options import settings
+from .runs import PLACE, Run
+from .style import label_of, rank_of
+
+# Settings of training that make another series where a run has another than most runs of its method.
+TRAINING = ("batch_size", "lr", "momentum", "nesterov", "augment", "precision", "keep_optimizer", "wire_precision")
+TUNED = {"every": "F", "exponent": "n", "aggregate": ""}  # what the paper's appendix varies, and its letter
+NAMES = {"fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "digits": "Digits"}
+
+
+@dataclass(frozen=True)
+class Series:
+    """Runs that differ in their seeds alone."""
+
+    method: str
+    variant: tuple[tuple[str, Any], ...]  # settings that are not the method's usual ones
+    sparsity: float | None
+    runs: tuple[Run, ...]
+
+    @property
+    def label(self) -> str:
+        """How a legend names the method and what is special about it."""
+        special = ", ".join(_described(name, value) for name, value in self.variant)
+        return label_of(self.method) + (f" ({special})" if special else "")
+
+    def order(self) -> tuple[Any, ...]:
+        """Place in legends and tables: by method, usual settings first, then by sparsity."""
+        return rank_of(self.method), len(self.variant), str(self.variant), self.sparsity or 0.0
+
+    def name_of(self, run: Run) -> str:
+        """One of the runs in words, the same wherever its folder lay."""
+        sparsity = "" if self.sparsity is None else f" {self.sparsity:g}"
+        return f"{self.label}{sparsity}, seed {run.seed}"
+
+    @property
+    def complete(self) -> list[Run]:
+        """The runs that were played to their end."""
+        return [run for run in self.runs if run.complete]
+
+    @cached_property
+    def finals(self) -> list[float]:
+        """Accuracy after the last round, seed by seed; runs that were stopped do not count."""
+        return [run.accuracy[-1] for run in self.complete]
+
+    @property
+    def mean(self) -> float:
+        """Mean final accuracy."""
+        return sum(self.finals) / len(self.finals)
+
+    @property
+    def first(self) -> Run:
+        """The run that stands for all where one is enough: the lowest seed that was played to its end."""
+        return min(self.complete or self.runs, key=lambda run: run.seed)
+
+
+def _described(name: str, value: Any) -> str:
+    if name in TUNED:
+        letter = TUNED[name]
+        return f"{letter} = {value:g}" if letter else str(value)
+    return f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Runs of one data set, divided one way among so many clients, trained for so many rounds."""
+
+    runs: tuple[Run, ...]
+    slug: str
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The settings that all its runs share; more than those, where it is asked for more."""
+        return self.runs[0].table
+
+    @property
+    def iid(self) -> bool:
+        """Whether samples were dealt out at random."""
+        return str(self.table.get("split", "iid")) == "iid"
+
+    @property
+    def family(self) -> tuple[Any, ...]:
+        """What environments that differ in the split alone share: they are panels of one figure."""
+        return tuple(self.table.get(key) for key in PLACE if key != "split")
+
+    @property
+    def data(self) -> str:
+        """The data set's name as people write it."""
+        name = str(self.table.get("data"))
+        return NAMES.get(name, name)
+
+    @property
+    def split(self) -> str:
+        """`IID`, `Non-IID(2)`, or what the config says."""
+        split = str(self.table.get("split", "iid"))
+        kind, _, of = split.partition(":")
+        return {"iid": "IID", "classes": f"Non-IID({of})"}.get(kind, split)
+
+    @property
+    def clients(self) -> str:
+        """`10 clients`, `100 clients, 10 a round`."""
+        count, asked = int(self.table.get("clients", 0)), self.runs[0].participants
+        return f"{count:,} clients" + (f", {asked:,} a round" if asked != count else "")
+
+    @property
+    def title(self) -> str:
+        """The environment in a line."""
+        return f"{self.data}, {self.clients}, {self.split}"
+
+    @cached_property
+    def total(self) -> int | None:
+        """Values of the dense model."""
+        return max((run.total for run in self.runs if run.total), default=None)
+
+    @cached_property
+    def series(self) -> list[Series]:
+        """Everything in it, in the order of legends and tables."""
+        usual = self._usual_training()
+        found: dict[tuple[Any, ...], list[Run]] = {}
+        for run in self.runs:
+            found.setdefault((run.method, _variant(run, usual[run.method]), run.sparsity), []).append(run)
+        made = [
+            Series(method, variant, sparsity, tuple(sorted(runs, key=lambda run: run.seed)))
+            for (method, variant, sparsity), runs in found.items()
+        ]
+        return sorted(made, key=Series.order)
+
+    def _usual_training(self) -> dict[str, dict[str, Any]]:
+        """Method → the settings of training that most of its runs have."""
+        seen: dict[tuple[str, str], Counter[Any]] = {}
+        for run in self.runs:
+            for name in TRAINING:
+                seen.setdefault((run.method, name), Counter())[run.table.get(name)] += 1
+        found: dict[str, dict[str, Any]] = {}
+        for (method, name), values in seen.items():
+            found.setdefault(method, {})[name] = values.most_common(1)[0][0]
+        return found
+
+    def usual(self) -> list[Series]:
+        """The series without those that tune a method or train it otherwise: what figures that compare methods show."""
+        plain = {one.method for one in self.series if not one.variant}
+        special = {*TUNED, *TRAINING}
+        return [one for one in self.series if one.method not in plain or not special & dict(one.variant).keys()]
+
+    def find(self, method: str, sparsity: float | None = None) -> Series | None:
+        """The series of a method with its usual settings, if it has a run that was played to its end."""
+        for one in self.series:
+            if one.method == method and not one.variant and one.sparsity == sparsity and one.complete:
+                return one
+        return None
+
+    def dense(self) -> Series | None:
+        """The dense model that others are measured against: FedAvg with the momentum that most pruned runs have."""
+        pruned = Counter(run.table.get("momentum") for run in self.runs if run.sparsity is not None)
+        usual = pruned.most_common(1)[0][0] if pruned else None
+        known = [one for name in ("fedavg", "fedavg-mfl", "fedprox") if (one := self.find(name))]
+        return next((one for one in known if one.first.table.get("momentum") == usual), known[0] if known else None)
+
+
+def _variant(run: Run, usual: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    method = dict(run.table["method"])
+    known = settings(METHODS[run.method]) if run.method in METHODS else {}
+    special = {
+        name: value
+        for name, value in method.items()
+        if name not in ("name", "sparsity", "times") and not (name in known and known[name].default == value)
+    }
+    special |= {name: run.table.get(name) for name in TRAINING if run.table.get(name) != usual[name]}
+    return tuple(sorted(special.items()))
+
+
+def varied(environment: Environment, key: str) -> list[Series]:
+    """The largest set of series that differ in one setting of the method and in nothing else."""
+    sets: dict[tuple[Any, ...], dict[Any, Series]] = {}
+    for one in environment.series:
+        method = dict(one.runs[0].table["method"])
+        if key in method:
+            others = tuple((name, value) for name, value in one.variant if name != key)
+            sets.setdefault((one.method, one.sparsity, others), {})[method[key]] = one
+    if not sets:
+        return []
+    _, largest = max(sets.items(), key=lambda item: (len(item[1]), -len(item[0][2])))
+    return [largest[value] for value in sorted(largest)] if len(largest) > 1 else []
+
+
+def environments_of(runs: Iterable[Run]) -> list[Environment]:
+    """Runs by environment, in a fixed order; each has a short name of its own, fit for a file."""
+    found: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        found.setdefault(tuple(run.table.get(key) for key in PLACE), []).append(run)
+    names = list(NAMES)
+
+    def order(place: tuple[Any, ...]) -> tuple[Any, ...]:
+        data, split = str(place[0]), str(place[4])
+        return names.index(data) if data in names else len(names), data, place[2] or 0, split != "iid", str(place)
+
+    made: list[Environment] = []
+    for place in sorted(found, key=order):
+        slug = slug_of(str(place[0]).removesuffix(".npz"), str(place[2]), str(place[4]))
+        same = sum(one.slug == slug or one.slug.startswith(f"{slug}-v") for one in made)
+        made.append(Environment(tuple(found[place]), f"{slug}-v{same + 1}" if same else slug))
+    return made
+
+
+def families_of(environments: Sequence[Environment]) -> list[list[Environment]]:
+    """Environments that differ in the split alone, together."""
+    found: dict[tuple[Any, ...], list[Environment]] = {}
+    for environment in environments:
+        found.setdefault(environment.family, []).append(environment)
+    return list(found.values())
+
+
+def slug_of(*words: str) -> str:
+    """Words as a file's name."""
+    return "-".join(re.sub(r"[^a-z0-9.]+", "-", word.lower()).strip("-") for word in words)

@@ -1,0 +1,139 @@
+"""One page that opens from disk: styles, scripts and all values are inside it, and it asks for nothing."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..wire.files import atomic
+from .environments import Environment, Series, varied
+from .packed import flat, shared_settings, thinned
+from .paper import printed_rows, source
+from .runs import Run, layer_counts
+from .style import LOOKS, SEQUENCE, SEQUENCE_DARK, look_of
+
+ASSETS = Path(__file__).parent / "assets"
+MANY = 40_000  # rounds on one page, above which every run is thinned as results files are
+MOST_CLIENTS = 200  # whose holdings the page draws
+
+
+def write_page(environments: Sequence[Environment], notes: Sequence[str], path: Path) -> None:
+    """Write the page of these runs."""
+    with atomic(path) as file:
+        file.write(page_of(environments, notes).encode())
+
+
+def page_of(environments: Sequence[Environment], notes: Sequence[str]) -> str:
+    """The page's text."""
+    from .. import __version__
+
+    many = sum(len(run.round) for environment in environments for run in environment.runs) > MANY
+    found = {
+        "version": __version__,
+        "sources": "the files that the runs left",
+        "paper": f"The paper: {source()}" if any(printed_rows(one) for one in environments) else "",
+        "notes": list(notes),
+        "looks": {method: asdict(look) for method, look in LOOKS.items()},
+        "sequence": SEQUENCE,
+        "sequenceDark": SEQUENCE_DARK,
+        "environments": [_environment(one, many) for one in environments],
+    }
+    text = json.dumps(_finite(found), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    parts = {
+        "title": html.escape(title_of(environments)),
+        "css": (ASSETS / "page.css").read_text(),
+        "js": (ASSETS / "chart.js").read_text() + (ASSETS / "page.js").read_text(),
+        "data": text,
+    }
+    made = (ASSETS / "page.html").read_text()
+    for name, part in parts.items():
+        made = made.replace("{{" + name + "}}", part)
+    return made
+
+
+def title_of(environments: Sequence[Environment]) -> str:
+    """What the page is called."""
+    if len(environments) != 1:
+        return "fedsparsify: report"
+    only = environments[0]
+    if len(only.runs) == 1:
+        sparsity = "" if only.runs[0].sparsity is None else f" at {only.runs[0].sparsity:g}"
+        return f"{only.series[0].label}{sparsity} on {only.data}"
+    return only.title
+
+
+def _environment(environment: Environment, many: bool) -> dict[str, Any]:
+    runs = [thinned(run) if many else run for run in environment.runs]
+    place = {id(run): i for i, run in enumerate(environment.runs)}
+    shared = shared_settings(runs)
+    held = next((run.partition for run in runs if run.partition), None)
+    series, dense = environment.series, environment.dense()
+    sets = {"methods": environment.usual(), "F": varied(environment, "every"), "n": varied(environment, "exponent")}
+    sets["majority or average"] = varied(environment, "aggregate")
+    return {
+        "slug": environment.slug,
+        "title": environment.title,
+        "data": environment.data,
+        "split": environment.split,
+        "clients": environment.clients,
+        "network": str(environment.table.get("network", "")),
+        "rounds": environment.runs[0].rounds,
+        "total": environment.total,
+        "levels": sorted({one.sparsity for one in series if one.sparsity is not None}),
+        "settings": shared,
+        "keys": list(flat(environment.table)),
+        "partition": held[:MOST_CLIENTS] if held else None,
+        "holders": len(held) if held else 0,
+        "paper": [asdict(row) for row in printed_rows(environment)],
+        "series": [_series(one, place) for one in series],
+        "sets": {name: [series.index(one) for one in chosen] for name, chosen in sets.items() if chosen},
+        "dense": next((i for i, one in enumerate(series) if one is dense), None),
+        "runs": [_run(run, shared) for run in runs],
+    }
+
+
+def _series(one: Series, place: dict[int, int]) -> dict[str, Any]:
+    look = look_of(one.method)
+    drawn = {"colour": look.colour, "dark": look.dark, "marker": look.marker, "dense": look.dense}
+    runs = [place[id(run)] for run in one.runs]
+    return {"label": one.label, "method": look.label, "sparsity": one.sparsity, "runs": runs, **drawn}
+
+
+def _run(run: Run, shared: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": run.name,
+        "seed": run.seed,
+        "complete": run.complete,
+        "participants": run.participants,
+        "round": run.round,
+        "accuracy": run.accuracy,
+        "nonzero": run.nonzero,
+        "mbit": [_short(value) for value in run.mbit()],
+        "sent": [_short(value / 1e6) for value in run.sent_params],
+        "paper": _short(run.paper_params[-1] / 1e6),
+        "bytes": [_short(value / 1e6) for value in run.sent_bytes] if run.sent_bytes else None,
+        "layers": [[name, kept, size] for name, (kept, size) in layer_counts(run).items()],
+        "modelBytes": run.model_bytes,
+        "seconds": run.seconds,
+        "timing": asdict(run.timing) if run.timing else None,
+        "diagnosis": run.diagnosis,
+        "settings": {key: value for key, value in flat(run.table).items() if key not in shared},
+    }
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _finite(value: Any) -> Any:
+    """The value with null for what JSON cannot say: NaN and infinity."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, (list, tuple)) else value

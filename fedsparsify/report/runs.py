@@ -1,0 +1,145 @@
+"""A run as a report sees it: its settings, its rounds as columns, and what it left."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+# What a line of the history may bring beyond the counts, where a run was asked to diagnose itself.
+DIAGNOSTICS = ("purged_norm", "purge_bound", "paper_bound", "gradient_norm", "probe_loss")
+PLACE = ("data", "network", "clients", "participation", "split", "rounds", "epochs")
+INCIDENTAL = ("device", "checkpoint_every", "wire", "diagnose", "min_clients")  # change no result
+
+
+@dataclass(frozen=True)
+class Layer:
+    """How much of one tensor is left."""
+
+    name: str
+    kept: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How fast a run's model ran: what `inference.json` in its folder says."""
+
+    latency_ms: float
+    iterations: int
+    items_per_second: float
+    batch: int
+    threads: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: its settings, its rounds as columns, and what it left. Costs are summed up to each round."""
+
+    name: str
+    table: dict[str, Any]  # the resolved config, as config.toml holds it
+    round: list[int]
+    accuracy: list[float]
+    nonzero: list[int]
+    paper_params: list[int]
+    sent_params: list[int]
+    sent_bytes: list[int] | None = None
+    diagnosis: dict[str, list[float | None]] = field(default_factory=dict)
+    total: int | None = None  # values of the dense model; None where nothing says
+    seconds: float = 0.0
+    layers: list[Layer] = field(default_factory=list)
+    model_bytes: int | None = None
+    partition: list[list[int]] | None = None  # (clients, classes)
+    timing: Timing | None = None
+
+    @property
+    def method(self) -> str:
+        """The method's name."""
+        return str(self.table["method"]["name"])
+
+    @property
+    def sparsity(self) -> float | None:
+        """The sparsity asked for; None for methods that have none."""
+        value = self.table["method"].get("sparsity")
+        return None if value is None else float(value)
+
+    @property
+    def seed(self) -> int:
+        """The seed of everything random."""
+        return int(self.table.get("seed", 0))
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds were asked for."""
+        return int(self.table.get("rounds", self.round[-1]))
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of them were played."""
+        return self.round[-1] >= self.rounds
+
+    @property
+    def participants(self) -> int:
+        """How many clients a round asks."""
+        return max(1, round(float(self.table.get("participation", 1.0)) * int(self.table.get("clients", 1))))
+
+    @property
+    def identity(self) -> str:
+        """Everything that decides what comes out."""
+        return json.dumps({k: v for k, v in self.table.items() if k not in INCIDENTAL}, sort_keys=True)
+
+    def check(self) -> None:
+        """Refuse settings that are not those of a run: some must be there, and all are plain values."""
+        method = self.table.get("method")
+        if not isinstance(method, dict) or not isinstance(method.get("name"), str):
+            raise TypeError("no method")
+        for key, kind in (("data", str), ("split", str), ("clients", int), ("rounds", int)):
+            if not isinstance(self.table.get(key), kind):
+                raise TypeError(f"{key} is {self.table.get(key)!r}")
+        plain = {**self.table, **method}
+        if odd := [key for key, value in plain.items() if key != "method" and not isinstance(value, str | int | float)]:
+            raise TypeError(f"{odd[0]} is {plain[odd[0]]!r}")
+        numbers = self.participants, self.seed, self.sparsity or 0.0
+        if self.rounds < 1 or not all(math.isfinite(number) for number in numbers):
+            raise ValueError("its numbers are out of range")
+
+    def mbit(self) -> list[float]:
+        """What was sent up to each round, as the paper counts it: 32 bits a value, and a bit a weight for each mask."""
+        masks = 0.0
+        if self.method == "fedsparsify-local" and self.total:
+            masks = self.participants * self.total / 1e6
+        return [32e-6 * params + masks * t for params, t in zip(self.paper_params, self.round, strict=True)]
+
+
+def layer_counts(run: Run) -> dict[str, tuple[int, int]]:
+    """Layer → how many of its weights and biases are left, and of how many."""
+    found: dict[str, tuple[int, int]] = {}
+    for layer in run.layers:
+        name = layer.name.rpartition(".")[0] or layer.name
+        kept, size = found.get(name, (0, 0))
+        found[name] = kept + layer.kept, size + layer.size
+    return {name: counts for name, counts in found.items() if counts[1]}
+
+
+def checked_partition(value: Any) -> list[list[int]] | None:
+    """Samples by client and class, or an error where that is not what it is."""
+    if value is None:
+        return None
+    table = np.asarray(value)
+    if table.ndim != 2 or table.size == 0 or table.dtype.kind not in "iu" or table.min() < 0:
+        raise ValueError("not a table of counts, (clients, classes)")
+    return [[int(count) for count in row] for row in table]
+
+
+def checked_timing(value: Any) -> Timing | None:
+    """A timing, or an error where that is not what it is."""
+    if value is None:
+        return None
+    timing = Timing(**value)
+    if not all(isinstance(part, int | float) and part > 0 for part in asdict(timing).values()):
+        raise ValueError("not a timing")
+    return timing

@@ -1,0 +1,61 @@
+"""One look for each method, the same in every figure and on the page.
+
+Colours are Okabe and Ito's, told apart by everyone, and three more that are as dark; a marker of its own tells methods
+apart where colours do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method is named and drawn."""
+
+    label: str
+    colour: str
+    dark: str  # the same hue on a dark ground
+    marker: str
+    dense: bool = False
+
+
+LOOKS = {
+    "fedavg": Look("FedAvg", "#5F5F5F", "#B9BFC5", "s", dense=True),
+    "fedavg-mfl": Look("FedAvg (MFL)", "#111111", "#F4F6F8", "d", dense=True),
+    "fedprox": Look("FedProx", "#A9A9A9", "#828A92", "D", dense=True),
+    "fedsparsify-global": Look("FedSparsify-Global", "#0072B2", "#4AA8E0", "o"),
+    "fedsparsify-local": Look("FedSparsify-Local", "#56B4E9", "#9AD7FA", "^"),
+    "oneshot-ft": Look("OneShot w/ FineTuning", "#D55E00", "#F0803C", "v"),
+    "oneshot": Look("OneShot", "#E69F00", "#F2B83A", "<"),
+    "random": Look("Random", "#CC79A7", "#E39BC3", "P"),
+    "snip": Look("SNIP", "#009E73", "#2CC79A", "X"),
+    "grasp": Look("GraSP", "#7A5195", "#B48AD6", ">"),
+    "prunefl": Look("PruneFL", "#8C510A", "#C98F4B", "h"),
+    "feddst": Look("FedDST", "#B2182B", "#EC6672", "p"),
+}
+OTHERS = (("#332288", "#8F87DD"), ("#117733", "#5BC17C"), ("#882255", "#DD7BAF"), ("#2F8F80", "#6FD0C1"))
+SEQUENCE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D", "#8C510A")
+SEQUENCE_DARK = ("#4AA8E0", "#F0803C", "#2CC79A", "#E39BC3", "#F2B83A", "#9AD7FA", "#C9CED3", "#C98F4B")
+
+
+def label_of(method: str) -> str:
+    """The method's name as the paper writes it; `module:Class` is called Class."""
+    return LOOKS[method].label if method in LOOKS else method.rpartition(":")[2]
+
+
+def look_of(method: str) -> Look:
+    """The method's look; one that is not ours gets one by its name, the same in every figure."""
+    if method in LOOKS:
+        return LOOKS[method]
+    return Look(label_of(method), *OTHERS[sum(method.encode()) % len(OTHERS)], "*")
+
+
+def layer_of(method: str) -> int:
+    """What is drawn over what: the paper's own methods lie on top, dense ones below."""
+    return 5 if method.startswith("fedsparsify") else 2 if look_of(method).dense else 3
+
+
+def rank_of(method: str) -> tuple[int, str]:
+    """Place in legends and tables."""
+    return (list(LOOKS).index(method) if method in LOOKS else len(LOOKS)), method

@@ -1,0 +1,101 @@
+"""A run's rounds in TensorBoard or MLflow, by their own libraries, beside the history that a run writes anyway."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Protocol
+
+from .config import RunConfig
+from .errors import ConfigError
+from .federation.ledger import Entry
+
+SHOWN = (
+    *("accuracy", "loss", "train_loss", "sparsity", "target_sparsity", "nonzero", "download_params", "upload_params"),
+    *("download_bytes", "upload_bytes", "seconds", "purged_norm", "purge_bound", "paper_bound", "gradient_norm"),
+    "probe_loss",
+)
+
+
+class Tracker(Protocol):
+    """Whoever is told of every round."""
+
+    def log(self, entry: Entry) -> None:
+        """One more round is done, or was done before the run was resumed."""
+
+
+def _numbers(entry: Entry) -> dict[str, float]:
+    table = asdict(entry)
+    found = {name: float(table[name]) for name in SHOWN if table[name] is not None}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+@contextmanager
+def tracking(kind: str | None, config: RunConfig, folder: Path) -> Iterator[Tracker]:
+    """A tracker for the run in `folder`; one that tells nobody where `kind` is None."""
+    if kind == "tensorboard":
+        with _tensorboard(folder) as tracker:
+            yield tracker
+    elif kind == "mlflow":
+        with _mlflow(config, folder) as tracker:
+            yield tracker
+    else:
+        yield _Nobody()
+
+
+class _Nobody:
+    def log(self, entry: Entry) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def _tensorboard(folder: Path) -> Iterator[Tracker]:
+    """Event files in OUT/tensorboard. A resumed run tells its rounds again, in place of what was told before."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=0)
+
+    class Board:
+        def log(self, entry: Entry) -> None:
+            for name, value in _numbers(entry).items():
+                writer.add_scalar(name, value, entry.round)
+
+    try:
+        yield Board()
+    finally:
+        writer.close()
+
+
+@contextmanager
+def _mlflow(config: RunConfig, folder: Path) -> Iterator[Tracker]:
+    """A run of MLflow where MLFLOW_TRACKING_URI says, or else in mlflow.db as is its default.
+
+    OUT/mlflow-run names it, so that a resumed run goes on in it.
+    """
+    import mlflow
+
+    named = folder / "mlflow-run"
+    known = named.read_text().strip() if named.exists() else None
+    try:
+        mlflow.set_experiment("fedsparsify")
+        started = mlflow.start_run(run_id=known, run_name=folder.name)
+    except mlflow.exceptions.MlflowException as error:
+        raise ConfigError(f"MLflow takes no run: {str(error).splitlines()[0]}") from error
+    with started as active:
+        client, run_id = mlflow.MlflowClient(), active.info.run_id
+        told = max((point.step for point in client.get_metric_history(run_id, "accuracy")), default=-1)
+        table = config.table()
+        method = {f"method.{name}": value for name, value in table.pop("method").items()}
+        mlflow.log_params({**table, **method})
+
+        class Experiment:
+            def log(self, entry: Entry) -> None:
+                if not named.exists() and folder.exists():
+                    named.write_text(run_id + "\n")
+                if entry.round > told:
+                    mlflow.log_metrics(_numbers(entry), step=entry.round)
+
+        yield Experiment()

@@ -1,0 +1,71 @@
+"""`fedsparsify report`, as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from made_runs import write_grid, write_run
+
+
+def report(*words):
+    command = [sys.executable, "-m", "fedsparsify", "report", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_runs_become_a_site_and_packed_results_the_same_site(tmp_path):
+    write_grid(tmp_path / "sweep")
+    done = report(tmp_path / "sweep", "--out", tmp_path / "site", "--pack", tmp_path / "results")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip().endswith(f"Page: {tmp_path / 'site' / 'index.html'}")
+    again = report(tmp_path / "results", "--out", tmp_path / "again")
+    assert again.returncode == 0, again.stderr
+    files = sorted(path.relative_to(tmp_path / "site") for path in (tmp_path / "site").rglob("*.*"))
+    assert sorted(path.relative_to(tmp_path / "again") for path in (tmp_path / "again").rglob("*.*")) == files
+    assert len([path for path in files if path.suffix == ".svg"]) == 10
+    for path in files:
+        if path.suffix in (".md", ".tex"):
+            assert (tmp_path / "site" / path).read_text() == (tmp_path / "again" / path).read_text()
+
+
+def test_models_are_timed(tmp_path):
+    from fedsparsify import RunConfig, run
+
+    run(RunConfig(rounds=1, epochs=1, clients=2, method="fedavg"), tmp_path / "runs" / "dense")
+    run(RunConfig(rounds=1, epochs=1, clients=2, sparsity=0.9), tmp_path / "runs" / "sparse")
+    done = report(tmp_path / "runs", "--out", tmp_path / "site", "--time", 0.1, "--batch", 4, "--threads", 1)
+    assert done.returncode == 0, done.stderr
+    timing = json.loads((tmp_path / "runs" / "sparse" / "inference.json").read_text())
+    assert (timing["batch"], timing["threads"], timing["seconds"]) == (4, 1, 0.1)
+    assert (tmp_path / "site" / "figures" / "inference.svg").exists()
+    assert "our engine, batch 4, 1 threads" in (tmp_path / "site" / "tables" / "table-digits-2-iid.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["none"], "there is no none"),
+        (["run", "--at", "90"], "a fraction in [0, 1)"),
+        (["run", "--time", "-1"], "--time"),
+        (["config.json"], "not a results file of ours"),
+        ([], "Missing argument"),
+        (["run", "--out", "config.json"], "cannot be made"),
+    ],
+)
+def test_bad_input_is_one_clear_line(elsewhere, words, says):
+    write_run(elsewhere / "run", sparsity=0.9)
+    (elsewhere / "config.json").write_text("{}")
+    done = report(*words)
+    assert done.returncode == 2, done.stdout
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_empty_sweep_gives_a_page_with_a_note(elsewhere):
+    (elsewhere / "sweep").mkdir()
+    done = report("sweep")
+    assert done.returncode == 0, done.stderr
+    assert "Note: sweep holds no run." in done.stdout
+    assert "sweep holds no run" in (elsewhere / "site" / "index.html").read_text()

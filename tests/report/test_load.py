@@ -1,0 +1,145 @@
+"""What lies on a disk, whole or not, becomes runs and notes; never a crash."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from made_runs import TOTAL, write_grid, write_run
+
+from fedsparsify.errors import RunError
+from fedsparsify.report import environments_of, load_runs, write_packed
+from fedsparsify.report.packed import kept_rounds, thinned
+
+
+def test_a_runs_folder(tmp_path):
+    write_run(tmp_path / "a", method="fedsparsify-global", sparsity=0.9)
+    (run,), notes = load_runs([tmp_path / "a"])
+    assert notes == []
+    assert (run.method, run.sparsity, run.seed, run.rounds, run.complete) == ("fedsparsify-global", 0.9, 1990, 6, True)
+    assert run.total == TOTAL
+    assert run.nonzero[-1] == 40
+    assert run.sent_params[0] == 2 * 4 * TOTAL
+    assert run.sent_params[-1] == 2 * 4 * (TOTAL + sum(run.nonzero[:-1]))
+    assert run.sent_bytes == [4 * value for value in run.sent_params]
+    assert run.paper_params[-1] == 4 * (TOTAL + 2 * sum(run.nonzero[:-1]) + 40)
+    assert [layer.name for layer in run.layers] == ["1.weight", "1.bias", "3.weight"]
+    assert sum(layer.kept for layer in run.layers) == 40
+
+
+def test_mbit_counts_a_bit_for_each_masked_weight_of_local(tmp_path):
+    write_run(tmp_path / "global", method="fedsparsify-global", sparsity=0.9)
+    write_run(tmp_path / "local", method="fedsparsify-local", sparsity=0.9)
+    by_name = {run.name.rpartition("/")[2]: run for run in load_runs([tmp_path])[0]}
+    ours, theirs = by_name["global"].mbit(), by_name["local"].mbit()
+    assert ours[0] == pytest.approx(32e-6 * by_name["global"].paper_params[0])
+    assert theirs[2] - ours[2] == pytest.approx(3 * 4 * TOTAL / 1e6)
+
+
+@pytest.mark.parametrize("cut", [1, 30, 200])
+def test_a_history_cut_off_in_a_line(tmp_path, cut):
+    history = write_run(tmp_path / "a", sparsity=0.9) / "history.jsonl"
+    history.write_text(history.read_text()[:-cut])
+    (run,), notes = load_runs([tmp_path])
+    assert run.round == ([1, 2, 3, 4, 5, 6] if cut == 1 else [1, 2, 3, 4, 5])
+    if cut > 1:
+        assert notes == [
+            f"{tmp_path.name}/a: line 6 of history.jsonl is cut off or damaged; what precedes it is shown.",
+            f"{tmp_path.name}/a stopped after round 5 of 6.",
+        ]
+
+
+@pytest.mark.parametrize("line", ["null", "[]", '{"round": 3}', '{"round": "x"}', "\x00\x00"])
+def test_a_damaged_line_ends_what_is_shown(tmp_path, line):
+    history = write_run(tmp_path / "a", sparsity=0.9) / "history.jsonl"
+    lines = history.read_text().splitlines()
+    history.write_text("\n".join([*lines[:2], line, *lines[3:]]))
+    (run,), notes = load_runs([tmp_path])
+    assert run.round == [1, 2]
+    assert "line 3" in notes[0]
+
+
+def test_everything_else_that_may_be_broken_is_a_note(tmp_path):
+    write_run(tmp_path / "whole", sparsity=0.9)
+    (write_run(tmp_path / "no-lines") / "history.jsonl").write_text("")
+    (write_run(tmp_path / "no-history", seed=1) / "history.jsonl").unlink()
+    (write_run(tmp_path / "bad-config", seed=2) / "config.toml").write_text("rounds = [")
+    (write_run(tmp_path / "no-method", seed=3) / "config.toml").write_text("rounds = 3")
+    (write_run(tmp_path / "bad-model", seed=4) / "model.fsz").write_bytes(b"FSZM\x01 cut")
+    (write_run(tmp_path / "bad-partition", seed=5) / "partition.json").write_text("[[1,")
+    (write_run(tmp_path / "bad-timing", seed=6) / "inference.json").write_text('{"latency_ms": 3}')
+    (tmp_path / "other.json").write_text('{"mine": 1}')
+    (tmp_path / "bad.json").write_text('{"format": "fedsparsify-runs/1", "runs": 3}')
+    (tmp_path / "cut.json").write_text('{"format": ')
+    runs, notes = load_runs([tmp_path])
+    assert {Path(run.name).name for run in runs} == {"whole", "bad-model", "bad-partition", "bad-timing"}
+    for name in ("no-lines", "no-history", "bad-config", "no-method", "bad-model", "bad-partition", "bad-timing"):
+        assert sum(name in note for note in notes) == 1, name
+    assert any("bad.json" in note for note in notes)
+    assert any("cut.json" in note for note in notes)
+    assert not any("other.json" in note for note in notes)
+
+
+def test_an_empty_sweep_is_a_note_and_no_folder_an_error(tmp_path):
+    (tmp_path / "sweep").mkdir()
+    assert load_runs([tmp_path / "sweep"]) == ([], [f"{tmp_path / 'sweep'} holds no run."])
+    with pytest.raises(RunError, match="there is no"):
+        load_runs([tmp_path / "nothing"])
+    (tmp_path / "mine.json").write_text("[1]")
+    with pytest.raises(RunError, match="not a results file"):
+        load_runs([tmp_path / "mine.json"])
+
+
+def test_a_run_given_twice_counts_once(tmp_path):
+    write_run(tmp_path / "a", sparsity=0.9)
+    write_run(tmp_path / "b", sparsity=0.9, checkpoint_every=5)
+    (run,), notes = load_runs([tmp_path / "a", tmp_path / "b"])
+    assert run.name == "b"
+    assert notes == ["b repeats a; the later one is shown."]
+
+
+def test_packed_results_are_the_same_runs(tmp_path):
+    folder = write_grid(tmp_path / "grid")
+    runs, _ = load_runs([folder])
+    paths = write_packed(environments_of(runs), tmp_path / "results")
+    assert [path.name for path in paths] == ["digits-4-iid.json", "digits-4-classes-2.json"]
+    again, notes = load_runs([tmp_path / "results"])
+    assert notes == []
+    wanted = {run.identity: run for run in runs}
+    assert {run.identity for run in again} == wanted.keys()
+    for run in again:
+        old = thinned(wanted[run.identity])
+        for name in ("round", "nonzero", "paper_params", "sent_params", "sent_bytes", "layers", "total", "table"):
+            assert getattr(run, name) == getattr(old, name), name
+        assert run.accuracy == pytest.approx(old.accuracy, abs=1e-5)
+        assert run.diagnosis.keys() == old.diagnosis.keys()
+    # Packing what was packed changes nothing, so that new runs can be added to a results folder.
+    before = [path.read_bytes() for path in paths]
+    write_packed(environments_of(again), tmp_path / "results")
+    assert [path.read_bytes() for path in paths] == before
+
+
+def test_which_rounds_are_kept(tmp_path):
+    write_run(tmp_path / "a", rounds=100, method="oneshot-ft", sparsity=0.9)
+    (run,), _ = load_runs([tmp_path])
+    kept = [run.round[i] for i in kept_rounds(run)]
+    assert kept == [1, *range(5, 81, 5), *range(81, 101)]
+    assert 89 in kept and 90 in kept  # both sides of the purge
+    table = json.loads(write_packed(environments_of([run]), tmp_path)[0].read_text())
+    assert table["runs"][0]["round"] == kept
+    assert "twentieth" in table["rounds_kept"]
+
+
+def test_settings_that_differ_make_series_of_their_own(tmp_path):
+    write_run(tmp_path / "a", sparsity=0.9)
+    write_run(tmp_path / "b", sparsity=0.9, seed=1991)
+    write_run(tmp_path / "c", sparsity=0.9, lr=0.5)
+    write_run(tmp_path / "d", method={"name": "fedsparsify-global", "sparsity": 0.9, "every": 3})
+    (environment,) = environments_of(load_runs([tmp_path])[0])
+    found = {one.label: [Path(run.name).name for run in one.runs] for one in environment.series}
+    assert found == {
+        "FedSparsify-Global": ["a", "b"],
+        "FedSparsify-Global (lr 0.5)": ["c"],
+        "FedSparsify-Global (F = 3)": ["d"],
+    }
