@@ -1,8 +1,8 @@
 """Vector code for 3 × 3 convolutions of small images that lie whole in their lanes.
 
-Around an image of 4 × 4 pixels a window reads more zeros of the border than pixels: of sixteen products, nine in a
-corner and twelve at an edge of the kernel meet a pixel. So weights go by their place in the kernel, each place with
-code that leaves the border out.
+Of the sixteen products that a weight has with an image of 4 × 4 pixels, nine meet a pixel where it stands in a corner
+of the kernel and twelve at an edge; the others meet the border's zeros. So weights go by their place in the kernel,
+each place with code that leaves the border out.
 """
 
 from __future__ import annotations
