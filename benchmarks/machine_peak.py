@@ -43,11 +43,11 @@ def _spin(width: Any, count: int) -> Any:
 
 def fma_gflops() -> float:
     """GFLOP/s of one core, the best of several tries."""
-    lanes, count = lanes_here(), 2_000_000
+    lanes, count = lanes_here(), 200_000
     width = (0,) * lanes
     _spin(width, 1)
     times = []
-    for _ in range(9):
+    for _ in range(99):
         start = perf_counter()
         _spin(width, count)
         times.append(perf_counter() - start)

@@ -1,19 +1,20 @@
 """fedsparsify: train extremely sparse neural networks on data that never leaves its owners."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import errors
-from .average import majority, weighted
-from .config import RunConfig
-from .data import partition
-from .methods import METHODS
-from .model import SparseModel
-from .schedule import GradualSchedule, communication_cost
-from .scores import keep_top
-from .wire.artefact import load, save
 
 if TYPE_CHECKING:
+    from .average import majority, weighted
+    from .config import RunConfig
+    from .data.partition import partition
     from .federation.run import Result, run
+    from .methods import METHODS
+    from .model import SparseModel
+    from .schedule import GradualSchedule, communication_cost
+    from .scores import keep_top
+    from .wire.artefact import load, save
 
 __version__ = "0.1.0"
 
@@ -34,11 +35,25 @@ __all__ = [
     "weighted",
 ]
 
+_HOMES = {
+    "METHODS": "methods",
+    "GradualSchedule": "schedule",
+    "Result": "federation.run",
+    "RunConfig": "config",
+    "SparseModel": "model",
+    "communication_cost": "schedule",
+    "keep_top": "scores",
+    "load": "wire.artefact",
+    "majority": "average",
+    "partition": "data",
+    "run": "federation.run",
+    "save": "wire.artefact",
+    "weighted": "average",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """`run` and `Result` need torch; everything else works with numpy alone."""
-    if name in ("Result", "run"):
-        from .federation import run as module
-
-        return getattr(module, name)
+    """Names are imported at their first use: inference needs little, `run` and `Result` need torch."""
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'fedsparsify' has no attribute {name!r}")

@@ -87,9 +87,9 @@ def bench(
     engines: dict[str, Any] = {"fedsparsify": engine.run}
     console = Console()
     with TemporaryDirectory() as folder:
-        subject = Subject(load(model), load_graph(model), Path(folder) / "model.onnx", batch, engine.threads)
+        subject = Subject(model, Path(folder) / "model.onnx", batch, engine.threads)
         try:
-            write_fixed_onnx(subject.onnx, subject.model, subject.graph, sides, batch)
+            write_fixed_onnx(subject.onnx, load(model), load_graph(model), sides, batch)
         except ImportError:
             console.print("onnx is not installed, so that only PyTorch can be compared.")
         for name, make in installed().items():

@@ -74,6 +74,21 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False)
+class Survivors:
+    """One tensor by what is left of it: values, and their places in the flat tensor, in order."""
+
+    shape: tuple[int, ...]
+    places: NDArray[np.int64]
+    values: Floats
+
+    def dense(self) -> Floats:
+        """All values, zeros written out."""
+        flat = np.zeros(prod(self.shape), np.float32)
+        flat[self.places] = self.values
+        return flat.reshape(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
 class SparseModel:
     """Weights under a mask. Pruned entries are exactly zero; the constructor refuses anything else.
 

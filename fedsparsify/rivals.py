@@ -10,6 +10,7 @@ from typing import Any
 
 from .graph import Node
 from .model import Floats, SparseModel
+from .wire.artefact import load_network
 
 Run = Callable[[Floats], Any]
 OLD_OPSET, OLD_IR = 13, 8  # the newest that DeepSparse reads
@@ -17,10 +18,9 @@ OLD_OPSET, OLD_IR = 13, 8  # the newest that DeepSparse reads
 
 @dataclass(frozen=True)
 class Subject:
-    """What is compared: a model and its graph, the same as an ONNX file, a batch size, and the threads to use."""
+    """What is compared: a model file, the same as an ONNX file, a batch size, and the threads to use."""
 
-    model: SparseModel
-    graph: Sequence[Node]
+    file: Path
     onnx: Path
     batch: int
     threads: int
@@ -85,8 +85,8 @@ def _torch(subject: Subject) -> Run:
     import torch
 
     torch.set_num_threads(subject.threads)
-    tensors = {name: torch.from_numpy(array.copy()) for name, array in subject.model.tensors().items()}
-    nodes = tuple(subject.graph)
+    nodes, weights = load_network(subject.file)
+    tensors = {name: torch.from_numpy(survivors.dense()) for name, survivors in weights.items()}
 
     def run(batch: Floats) -> Any:
         values = {"input": torch.from_numpy(batch)}

@@ -78,7 +78,7 @@ ALLOWED = {
     "cli_report": {"errors", "inference", "report", "wire"},
     "cli_sweep": {"config", "federation", "progress", "report"},
     "inference": {"arrays", "errors", "graph", "model", "wire"},
-    "rivals": {"export", "graph", "model"},
+    "rivals": {"export", "graph", "model", "wire"},
     "cli_inference": {"data", "errors", "inference", "model", "rivals", "wire"},
     "cli": {
         "cli_federation",

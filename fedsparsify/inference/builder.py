@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from itertools import pairwise
 from math import prod
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,9 @@ from .steps import CURVES, Add, Affine, Conv, Curve, Flatten, Pool, Softmax, Ste
 from .windows import pool_windows
 
 Integers = NDArray[np.int32]
-EVEN_SHARE = 16  # channels are divided among workers in multiples of this, as the dense kernel writes so many
-CONVOLUTIONS = (Kind.SPARSE, Kind.DENSE, Kind.WINOGRAD)
+EVEN_SHARE = 16  # channels are divided among workers in multiples of this, as dense kernels write so many
+VISIT_WEIGHTS = 4  # that take as long as a visit of the sparse kernel does besides
+CONVOLUTIONS = (Kind.SPARSE, Kind.SMALL, Kind.DENSE, Kind.WINOGRAD)
 
 
 class Pieces:
@@ -32,18 +33,20 @@ class Pieces:
     def __init__(self, dtype: Any) -> None:
         self._dtype = dtype
         self._parts: list[NDArray[Any]] = []
-        self._known: dict[bytes, int] = {}
+        self._known: dict[int, list[tuple[int, NDArray[Any]]]] = {}
         self._size = 0
 
     def add(self, array: Any) -> int:
         """Where the array lies."""
         part = np.ascontiguousarray(array, self._dtype).ravel()
-        key = blake2b(part.tobytes()).digest()
-        if key not in self._known:
-            self._known[key] = self._size
-            self._parts.append(part)
-            self._size += part.size
-        return self._known[key]
+        alike = self._known.setdefault(crc32(part.data), [])
+        for place, known in alike:
+            if known.size == part.size and known.tobytes() == part.tobytes():
+                return place
+        alike.append((self._size, part))
+        self._parts.append(part)
+        self._size += part.size
+        return alike[-1][0]
 
     def joined(self) -> NDArray[Any]:
         """All of them as one array."""
@@ -219,7 +222,8 @@ class Builder:
         by, bx = lane // columns % rows, lane % columns
         masks = np.concatenate([by > 0, bx > 0, by < rows - 1, bx < columns - 1])
         table = self.indices.add(np.concatenate([[*place.before, *place.after, columns], masks, outside]))
-        fill = {"table": table, "count": outside.size, "low": place.fill}
+        usual = not outside.size and place.before == place.after == [1, 1]
+        fill = {"table": table, "count": outside.size, "low": place.fill, "flag": int(usual)}
         self._each(Kind.HALO, image, [place], place, **fill, **target_of(place))
 
     def _step(self, step: Step, places: dict[str, Place], image: int) -> None:
@@ -267,9 +271,9 @@ class Builder:
     def _convolution(self, step: Conv, source: Place, target: Place, image: int) -> None:
         """A row a worker, each with the weights of its own output channels; made once for all images."""
         self._meet([source], None)
-        bounds = self._fair_bounds(step, target)
         if step.name not in self.recipes:
             self.recipes[step.name] = self._choose(step, source, target)
+        bounds = self._fair_bounds(step, target, self.recipes[step.name])
         for worker, (first, last) in enumerate(pairwise(bounds)):
             if last == first:
                 continue
@@ -303,14 +307,16 @@ class Builder:
             made["table"] = self.indices.add(layer.table)
         return made
 
-    def _fair_bounds(self, step: Conv, target: Place) -> list[int]:
-        """Divide the output channels so that each worker gets about as many weights; in groups, all go to one."""
+    def _fair_bounds(self, step: Conv, target: Place, recipe: Recipe) -> list[int]:
+        """Divide the output channels so that each worker gets about as much to do; in groups, all go to one."""
         channels = target.shape[0]
         if self.workers == 1 or step.groups > 1:
             return [0, *[channels] * self.workers]
-        load = np.cumsum(step.weight.per_output() + 1)
+        sparse = recipe.kind in (Kind.SPARSE, Kind.SMALL)
+        load = np.cumsum(step.weight.per_output() + VISIT_WEIGHTS * recipe.blocks if sparse else np.ones(channels))
         cuts = [int(np.searchsorted(load, load[-1] * k / self.workers)) for k in range(1, self.workers)]
-        return [0, *(min(channels, round(cut / EVEN_SHARE) * EVEN_SHARE) for cut in cuts), channels]
+        share = 1 if sparse else EVEN_SHARE
+        return [0, *(min(channels, round(cut / share) * share) for cut in cuts), channels]
 
 
 def target_of(place: Place) -> dict[str, Any]:

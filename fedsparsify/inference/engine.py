@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from threading import Lock
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import ModelError
 from ..graph import INPUT, Node
-from ..model import Floats, SparseModel
-from ..wire.artefact import load, load_graph
+from ..model import Floats, SparseModel, Survivors
+from ..wire.artefact import load, load_network
 from .builder import weight_vectors
 from .crew import Crew
-from .kernels import execute
 from .layers import KERNELS, Recipe
 from .machine import cores_here, lanes_here
+from .native import native_code
 from .program import Program, build_program
 from .shapes import Shape, is_flat, shapes_of
 from .steps import Flatten, read_steps
 
 Key = tuple[tuple[int, ...], bool, int, int]  # shape of a sample, one image?, vectors side by side, workers
 SHARED_VECTORS = 150_000  # multiplications from which one image is worth a second thread
-_NO_GATE = np.zeros(1, np.int64)
+DIVIDED_VECTORS = 1_000_000  # the same for a batch, whose threads are not kept awake
+MOST_PLANS = 256  # shapes of batches that are remembered
+
+
+class Job(NamedTuple):
+    """Some images of a batch for one thread: a program, where its input and output begin, in bytes, and how many."""
+
+    program: Key
+    source: int
+    target: int
+    images: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a batch of one shape is served: a list of jobs for each thread, or shared by all, where a program says so."""
+
+    outputs: tuple[int, ...]
+    parts: list[list[Job]]
+    shared: Key | None
 
 
 class Engine:
@@ -43,9 +63,12 @@ class Engine:
     ) -> None:
         """Read a model.fsz, or take a model with the graph of its network. `lanes` overrides the machine's width."""
         started = perf_counter()
-        if not isinstance(model, SparseModel):
-            graph = graph or load_graph(model)
-            model = load(model)
+        if isinstance(model, SparseModel):
+            tensors: Mapping[str, Floats | Survivors] = model.tensors()
+        elif graph is None:
+            graph, tensors = load_network(model)
+        else:
+            tensors = load(model).tensors()
         if graph is None:
             raise ModelError("a SparseModel alone does not say what its network computes; give the graph too.")
         self.threads = threads or cores_here()
@@ -53,10 +76,10 @@ class Engine:
         if kernels not in KERNELS:
             raise ModelError(f"kernels are one of {', '.join(KERNELS)}. Received: {kernels!r}.")
         self.kernels = kernels
-        self._steps = read_steps(graph, model.tensors())
+        self._native = native_code(self.lanes)
+        self._steps = read_steps(graph, tensors)
         self._programs: dict[Key, Program] = {}
-        self._arenas: dict[Key, list[Floats]] = {}
-        self._shared: dict[tuple[int, ...], int] = {}
+        self._plans: dict[tuple[int, ...], Plan] = {}
         self._crews: dict[Key, Crew] = {}
         self._shapes: dict[tuple[int, ...], dict[str, Shape]] = {}
         self._recipes: dict[tuple[tuple[int, ...], bool, int], dict[str, Recipe]] = {}
@@ -69,31 +92,50 @@ class Engine:
         """Logits of a batch: (images, …) → (images, classes)."""
         started = perf_counter()
         x = np.ascontiguousarray(batch, np.float32)
-        if x.ndim < 2:
-            raise ModelError(f"a batch has a dimension for the images. Received: shape {x.shape}.")
-        shape = self._sample_shape(x.shape[1:])
-        outputs = self._shapes_of(shape)[self._steps[-1].name]
-        y = np.empty((len(x), prod(outputs)), np.float32)
-        if not (len(x) == 1 and self._run_shared(shape, x, y)):
-            blocks = list(self._blocks(len(x), shape))
-            self._run_blocks(blocks, x.reshape(len(x), prod(x.shape[1:])), y)
+        plan = self._plans.get(x.shape) or self._plan(x.shape)
+        y = np.empty(plan.outputs, np.float32)
+        if plan.shared is None or not self._run_shared(plan.shared, x, y):
+            self._run_parts(plan.parts, x, y)
         if self.first_run_seconds is None:
             self.first_run_seconds = perf_counter() - started
-        return y if is_flat(self._steps, x.ndim - 1) else y.reshape(len(x), *outputs)
+        return y
+
+    def _plan(self, batch: tuple[int, ...]) -> Plan:
+        """How batches of a shape are divided; remembered, as looking takes as long as a small network."""
+        if len(batch) < 2:
+            raise ModelError(f"a batch has a dimension for the images. Received: shape {batch}.")
+        images, sample = batch[0], batch[1:]
+        shape = self._sample_shape(sample)
+        made = self._shapes_of(shape)[self._steps[-1].name]
+        outputs = (images, prod(made)) if is_flat(self._steps, len(sample)) else (images, *made)
+        vectors = weight_vectors(self._steps, self._shapes_of(shape), self.lanes)
+        threads = self.threads if images * vectors > DIVIDED_VECTORS else 1
+        sizes = 4 * prod(sample), 4 * prod(made)
+        jobs = [
+            Job(key, first * sizes[0], first * sizes[1], count)
+            for key, first, count in self._blocks(images, shape, threads)
+        ]
+        parts = [jobs[k::threads] for k in range(min(threads, len(jobs)))]
+        alone = images == 1 and self.threads > 1 and vectors > SHARED_VECTORS
+        plan = Plan(outputs, parts, (shape, True, 1, self.threads) if alone else None)
+        if len(self._plans) >= MOST_PLANS:
+            self._plans.clear()
+        self._plans[batch] = plan
+        return plan
 
     def _sample_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """A network that flattens its input at once takes rows of features."""
         readers = [step for step in self._steps if INPUT in step.inputs]
         return (prod(shape),) if all(isinstance(step, Flatten) for step in readers) else shape
 
-    def _blocks(self, images: int, shape: tuple[int, ...]) -> Iterable[tuple[Key, int, int]]:
+    def _blocks(self, images: int, shape: tuple[int, ...], threads: int) -> Iterable[tuple[Key, int, int]]:
         """Which program serves which images: (program, first image, how many)."""
         wide = self._width(images, shape)
         block = wide * self.lanes
         rest = images % block if wide == 1 and images % block <= self.lanes // 4 else 0
         together = images - rest
         count = -(-together // block)
-        even = -(-count // self.threads) * self.threads
+        even = -(-count // threads) * threads
         if together >= even * block // 2:
             count = even  # so that every thread gets as many
         for k in range(count):
@@ -101,13 +143,6 @@ class Engine:
             yield (shape, False, wide, 1), start, end - start
         for image in range(together, images):
             yield (shape, True, 1, 1), image, 1
-
-    def _workers(self, shape: tuple[int, ...]) -> int:
-        """How many threads share a single image."""
-        if shape not in self._shared:
-            large = weight_vectors(self._steps, self._shapes_of(shape), self.lanes) > SHARED_VECTORS
-            self._shared[shape] = self.threads if large else 1
-        return self._shared[shape]
 
     def _shapes_of(self, shape: tuple[int, ...]) -> dict[str, Shape]:
         """Shapes of all values, for samples of one shape."""
@@ -121,15 +156,13 @@ class Engine:
             return 1
         return next((wide for wide in (4, 2) if images > wide // 2 * self.lanes), 1)
 
-    def _run_shared(self, shape: tuple[int, ...], x: Floats, y: Floats) -> bool:
-        """Let the threads share one image, where it is large and they are free."""
-        if (workers := self._workers(shape)) == 1:
-            return False
-        key = shape, True, 1, workers
-        program = self._program(key)
-        with self._lock:
-            crew = self._crews.get(key) or Crew(program, self.lanes)
-            self._crews[key] = crew
+    def _run_shared(self, key: Key, x: Floats, y: Floats) -> bool:
+        """Let the threads share one image, where they are free."""
+        crew = self._crews.get(key)
+        if crew is None:
+            program = self._program(key)
+            with self._lock:
+                crew = self._crews.setdefault(key, self._crews.get(key) or Crew(program, self._native))
         if not crew.lock.acquire(blocking=False):
             return False
         try:
@@ -138,28 +171,23 @@ class Engine:
             crew.lock.release()
         return True
 
-    def _run_blocks(self, blocks: list[tuple[Key, int, int]], x: Floats, y: Floats) -> None:
-        parts = [blocks[k :: self.threads] for k in range(min(self.threads, len(blocks)))]
-        waiting = [self._pool.submit(self._run_part, part, x, y) for part in parts[1:]] if self._pool else []
+    def _run_parts(self, parts: list[list[Job]], x: Floats, y: Floats) -> None:
+        ends = x.ctypes.data, y.ctypes.data
+        waiting = [self._pool.submit(self._run_part, part, *ends) for part in parts[1:]] if self._pool else []
         if parts:
-            self._run_part(parts[0], x, y)
+            self._run_part(parts[0], *ends)
         for other in waiting:
             other.result()
 
-    def _run_part(self, blocks: list[tuple[Key, int, int]], x: Floats, y: Floats) -> None:
-        for key, start, count in blocks:
-            program = self._program(key)
-            arena = self._borrow(key, program)
-            ends = x[start].ctypes.data, y[start].ctypes.data, count, _NO_GATE, 0
-            constants = program.stream, program.params, program.indices
-            execute((0,) * self.lanes, program.tables[0], arena, *constants, *ends)
-            self._arenas[key].append(arena)
-
-    def _borrow(self, key: Key, program: Program) -> Floats:
-        try:
-            return self._arenas[key].pop()
-        except IndexError:
-            return program.arena()
+    def _run_part(self, jobs: list[Job], x: int, y: int) -> None:
+        for key, source, target, count in jobs:
+            program = self._programs.get(key) or self._program(key)
+            try:
+                arena = program.arenas.pop()
+            except IndexError:
+                arena = program.arena()
+            self._native.execute(program.addresses[0], arena.address, x + source, y + target, count)
+            program.arenas.append(arena)
 
     def _program(self, key: Key) -> Program:
         known = self._programs.get(key)
@@ -167,7 +195,6 @@ class Engine:
             with self._lock:
                 if key not in self._programs:
                     shape, single, wide, workers = key
-                    self._arenas[key] = []
                     shapes = dict(self._shapes_of(shape))
                     recipes = self._recipes.setdefault(key[:3], {})
                     self._programs[key] = build_program(

@@ -1,21 +1,26 @@
-"""The operations, compiled for one width of vectors each and general in every shape."""
+"""The operations, compiled for one width of vectors each and general in every shape.
+
+Everything is an address: of a program (see program.Program.header), of the arena, of input and output.
+"""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from .compiled import compiled
+from .compiled import compiled, inlined
+from .curves import bend, exponential
 from .dense_kernels import dense, winograd
-from .operations import Kind
+from .memory import floats, ints, longs, operation
+from .operations import JOB, OPERATION, Kind
 from .simd import sparse_tile
+from .small_simd import small_tile
 from .vectors import (
-    JOB,
     await_mail,
     copy_float,
     exchange,
+    frame,
     meet,
     pool_cell,
     pool_square,
@@ -25,35 +30,27 @@ from .vectors import (
 )
 
 ONE, TWO, FOUR = (0,), (0,) * 2, (0,) * 4
-(PACK, UNPACK, MOVE, HALO, SPARSE, DENSE, WINOGRAD, POOL, AFFINE, ADD, CURVE, SOFTMAX, TRANSPOSE, MEET) = (
+(PACK, UNPACK, MOVE, HALO, SPARSE, DENSE, WINOGRAD, POOL, AFFINE, ADD, CURVE, SOFTMAX, TRANSPOSE, MEET, SMALL) = (
     int(kind) for kind in Kind
 )
+ROW_BYTES = OPERATION.itemsize
 
 
 @compiled
-def execute(
-    width: Any,
-    table: Any,
-    arena: Any,
-    stream: Any,
-    params: Any,
-    indices: Any,
-    x: Any,
-    y: Any,
-    images: Any,
-    gate: Any,
-    comings: Any,
-) -> None:
+def execute(width: Any, program: Any, arena: Any, x: Any, y: Any, images: Any, gate: Any, comings: Any) -> None:
     """Run a program over one block of `images` images at address x, into y; the gate has counted `comings` before."""
-    base = arena.ctypes.data
-    for k in range(len(table)):
-        op = table[k]
+    header = longs(program)
+    table, rows, stream, params, indices = header[0], header[1], header[2], header[3], header[4]
+    for k in range(rows):
+        op = operation(table + k * ROW_BYTES)
         left = images - op.image
         if left <= 0:
             continue
         kind = op.kind
         if kind == SPARSE:
             _sparse(width, op, arena, stream, params)
+        elif kind == SMALL:
+            _small(width, op, arena, stream, params)
         elif kind == DENSE:
             dense(width, op, arena, params, indices)
         elif kind == WINOGRAD:
@@ -61,13 +58,13 @@ def execute(
         elif kind == HALO:
             _halo(width, op, arena, indices)
         elif kind == PACK:
-            _move(op, x + 4 * op.source, base + 4 * op.target, indices, left)
+            _move(op, x + 4 * op.source, arena + 4 * op.target, indices, left)
         elif kind == TRANSPOSE:
-            _transpose(width, op, x + 4 * op.source, base + 4 * op.target, left)
+            _transpose(width, op, x + 4 * op.source, arena + 4 * op.target, left)
         elif kind == UNPACK:
-            _move(op, base + 4 * op.source, y + 4 * op.target, indices, left)
+            _move(op, arena + 4 * op.source, y + 4 * op.target, indices, left)
         elif kind == MOVE:
-            _move(op, base + 4 * op.source, base + 4 * op.target, indices, left)
+            _move(op, arena + 4 * op.source, arena + 4 * op.target, indices, left)
         elif kind == POOL:
             _pool(width, op, arena, params, indices)
         elif kind == AFFINE:
@@ -79,20 +76,29 @@ def execute(
         elif kind == SOFTMAX:
             _softmax(width, op, arena)
         elif kind == MEET:
-            meet(gate.ctypes.data, comings + op.count)
+            meet(gate, comings + op.count)
+
+
+@inlined
+def serve(
+    width: Any, program: Any, arena: Any, x: Any, y: Any, images: Any, gate: Any, comings: Any, mail: Any
+) -> None:
+    """Run a program once; with a mailbox, for every job in it (input, output, comings) until none comes for a while.
+
+    One function for both, as each that Python calls takes seconds to compile.
+    """
+    if mail == 0:
+        execute(width, program, arena, x, y, images, gate, comings)
+        return
+    words = longs(mail)
+    while await_mail(mail, gate) == JOB:
+        execute(width, program, arena, words[1], words[2], 1, gate, words[3])
 
 
 @compiled
-def assist(width: Any, table: Any, arena: Any, stream: Any, params: Any, indices: Any, mail: Any, gate: Any) -> None:
-    """Take jobs (input, output, comings) from a mailbox until none comes for a while."""
-    while await_mail(mail.ctypes.data) == JOB:
-        execute(width, table, arena, stream, params, indices, mail[1], mail[2], 1, gate, mail[3])
-
-
-@compiled
-def post(mail: Any, state: Any) -> Any:
-    """Put a state into a mailbox; what it held."""
-    return exchange(mail.ctypes.data, state)
+def post(mail: Any, state: Any) -> None:
+    """Put a state into a mailbox; what it held before is in the mailbox's last word."""
+    longs(mail)[4] = exchange(mail, state)
 
 
 @compiled
@@ -101,7 +107,7 @@ def _move(op: Any, source: Any, target: Any, indices: Any, images: Any) -> None:
     count = min(op.count, images * op.per_image)
     for c in range(op.channels):
         a, b = source + 4 * c * op.source_channel, target + 4 * c * op.target_channel
-        at = indices.ctypes.data + 4 * op.table
+        at = indices + 4 * op.table
         for _ in range(count):
             copy_float(b + 4 * read_int(at + 4), a + 4 * read_int(at))
             at += 8
@@ -122,46 +128,53 @@ def _transpose(width: Any, op: Any, source: Any, target: Any, images: Any) -> No
                 copy_float(b + 4 * (c * op.target_channel + row), a + 4 * (row * op.depth + c))
 
 
-@compiled
+@inlined
 def _sparse(width: Any, op: Any, arena: Any, stream: Any, params: Any) -> None:
     """A convolution over the weights that are left."""
-    tile = op.tile
-    if tile == 0:
-        _sparse_tiles(width, FOUR, FOUR, op, arena, stream, params)
+    tile, apart = op.tile, op.stride_column != len(width)
+    if apart and tile == 1:
+        _sparse_tiles(width, TWO, FOUR, TWO, op, arena, stream, params)
+    elif apart:
+        _sparse_tiles(width, ONE, ONE, TWO, op, arena, stream, params)
+    elif tile == 0:
+        _sparse_tiles(width, FOUR, FOUR, ONE, op, arena, stream, params)
     elif tile == 1:
-        _sparse_tiles(width, TWO, FOUR, op, arena, stream, params)
+        _sparse_tiles(width, TWO, FOUR, ONE, op, arena, stream, params)
     elif tile == 2:
-        _sparse_tiles(width, TWO, TWO, op, arena, stream, params)
+        _sparse_tiles(width, TWO, TWO, ONE, op, arena, stream, params)
     elif tile == 3:
-        _sparse_tiles(width, ONE, FOUR, op, arena, stream, params)
+        _sparse_tiles(width, ONE, FOUR, ONE, op, arena, stream, params)
     elif tile == 4:
-        _sparse_tiles(width, ONE, TWO, op, arena, stream, params)
+        _sparse_tiles(width, ONE, TWO, ONE, op, arena, stream, params)
     else:
-        _sparse_tiles(width, ONE, ONE, op, arena, stream, params)
+        _sparse_tiles(width, ONE, ONE, ONE, op, arena, stream, params)
 
 
 @compiled
-def _sparse_tiles(width: Any, rows: Any, columns: Any, op: Any, arena: Any, stream: Any, params: Any) -> None:
+def _sparse_tiles(
+    width: Any, rows: Any, columns: Any, strided: Any, op: Any, arena: Any, stream: Any, params: Any
+) -> None:
     """Tile by tile, a few input channels at a time so that they stay in the nearest cache.
 
     The last tile of a row or column overlaps the one before where the block is no multiple of it.
     """
     height, breadth, lanes = len(rows), len(columns), len(width)
-    base = arena.ctypes.data
+    bias = floats(params + 4 * op.params)
     for i in range(0, op.rows, height):
         i = min(i, op.rows - height)
         for j in range(0, op.columns, breadth):
             j = min(j, op.columns - breadth)
-            x = base + 4 * (op.source + i * op.stride_row + j * op.stride_column)
-            at = stream.ctypes.data + 4 * op.stream
+            x = arena + 4 * (op.source + i * op.stride_row + j * op.stride_column)
+            at = stream + 4 * op.stream
             for block in range(op.blocks):
-                out = base + 4 * (op.target + i * op.target_row + j * lanes)
-                partial = base + 4 * op.second
+                out = arena + 4 * (op.target + i * op.target_row + j * lanes)
+                partial = arena + 4 * op.second
                 for o in range(op.channels):
                     at = sparse_tile(
                         width,
                         rows,
                         columns,
+                        strided,
                         x,
                         4 * op.stride_row,
                         4 * op.stride_column,
@@ -169,7 +182,7 @@ def _sparse_tiles(width: Any, rows: Any, columns: Any, op: Any, arena: Any, stre
                         partial,
                         int(block == 0),
                         int(block == op.blocks - 1),
-                        params[op.params + o],
+                        bias[o],
                         out,
                         4 * op.target_row,
                         op.low,
@@ -179,21 +192,63 @@ def _sparse_tiles(width: Any, rows: Any, columns: Any, op: Any, arena: Any, stre
                     partial += 4 * height * breadth * lanes
 
 
+@inlined
+def _small(width: Any, op: Any, arena: Any, stream: Any, params: Any) -> None:
+    """A 3 × 3 convolution of small images that lie whole in their lanes."""
+    if op.rows == 4:
+        _small_tiles(width, FOUR, FOUR, op, arena, stream, params)
+    else:
+        _small_tiles(width, TWO, TWO, op, arena, stream, params)
+
+
+@compiled
+def _small_tiles(width: Any, rows: Any, columns: Any, op: Any, arena: Any, stream: Any, params: Any) -> None:
+    vectors, bias, at = (
+        4 * len(rows) * len(columns) * len(width),
+        floats(params + 4 * op.params),
+        stream + 4 * op.stream,
+    )
+    for block in range(op.blocks):
+        out, partial = arena + 4 * op.target, arena + 4 * op.second
+        for o in range(op.channels):
+            at = small_tile(
+                width,
+                rows,
+                columns,
+                arena + 4 * op.source,
+                4 * op.source_row,
+                at,
+                partial,
+                int(block == 0),
+                int(block == op.blocks - 1),
+                bias[o],
+                out,
+                4 * op.target_row,
+                op.low,
+                op.high,
+            )
+            out += 4 * op.target_channel
+            partial += vectors
+
+
 @compiled
 def _halo(width: Any, op: Any, arena: Any, indices: Any) -> None:
     """Write the fill outside of the image, then hand border pixels from lane to lane: columns, then rows.
 
     The table holds above, left, below, right; the grid's columns; a mask for each of the four; then the cells to fill.
     """
-    lanes, t = len(width), op.table
-    above, left, below, right, across = indices[t], indices[t + 1], indices[t + 2], indices[t + 3], indices[t + 4]
+    lanes, table, values = len(width), ints(indices + 4 * op.table), floats(arena)
+    above, left, below, right, across = table[0], table[1], table[2], table[3], table[4]
     vector, row_bytes, fill = 4 * lanes, 4 * op.target_row, op.low
-    masks = indices.ctypes.data + 4 * (t + 5)
+    masks = indices + 4 * (op.table + 5)
+    if op.flag == 1:
+        _frames(width, op, arena, across)
+        return
     for c in range(op.channels):
         start = op.target + c * op.target_channel
         for e in range(op.count):
-            arena[start + indices[t + 5 + 4 * lanes + e]] = fill
-        corner = arena.ctypes.data + 4 * start
+            values[start + table[5 + 4 * lanes + e]] = fill
+        corner = arena + 4 * start
         for i in range(op.rows):
             row = corner + i * row_bytes
             for j in range(left):
@@ -212,23 +267,37 @@ def _halo(width: Any, op: Any, arena: Any, indices: Any) -> None:
                 shift_lanes(width, column + (op.rows + i) * row_bytes, upper + by, masks + 2 * vector, fill)
 
 
+@inlined
+def _frames(width: Any, op: Any, arena: Any, across: Any) -> None:
+    """The usual halo, of one pixel on each side."""
+    row = 4 * op.target_row
+    for c in range(op.channels):
+        corner = arena + 4 * (op.target + c * op.target_channel)
+        if across == 2:
+            frame(width, TWO, TWO, corner, row, op.rows, op.columns, op.low)
+        elif len(width) == 8:
+            frame(width, TWO, FOUR, corner, row, op.rows, op.columns, op.low)
+        else:
+            frame(width, FOUR, FOUR, corner, row, op.rows, op.columns, op.low)
+
+
 @compiled
 def _pool(width: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
     """Windows given as (first, behind last) row and column; mean values take a factor per output."""
-    t, q = op.table, op.table + 2 * op.rows
-    scale, shift = op.params, op.params + op.channels
-    factors = shift + op.channels
+    rows, columns = ints(indices + 4 * op.table), ints(indices + 4 * (op.table + 2 * op.rows))
+    scale, shift = floats(params + 4 * op.params), floats(params + 4 * (op.params + op.channels))
+    factors = floats(params + 4 * (op.params + 2 * op.channels))
     vector, row_bytes = 4 * len(width), 4 * op.source_row
     for c in range(op.channels):
-        source = arena.ctypes.data + 4 * (op.source + c * op.source_channel)
-        target = arena.ctypes.data + 4 * (op.target + c * op.target_channel)
-        a, b = params[scale + c], params[shift + c]
+        source = arena + 4 * (op.source + c * op.source_channel)
+        target = arena + 4 * (op.target + c * op.target_channel)
+        a, b = scale[c], shift[c]
         for i in range(op.rows):
-            r, height = indices[t + 2 * i], indices[t + 2 * i + 1] - indices[t + 2 * i]
+            r, height = rows[2 * i], rows[2 * i + 1] - rows[2 * i]
             for j in range(op.columns):
-                s, breadth = indices[q + 2 * j], indices[q + 2 * j + 1] - indices[q + 2 * j]
+                s, breadth = columns[2 * j], columns[2 * j + 1] - columns[2 * j]
                 cell = source + r * row_bytes + s * vector
-                factor = a * params[factors + i * op.columns + j]
+                factor = a * factors[i * op.columns + j]
                 out = target + 4 * i * op.target_row + j * vector
                 if height == 2 and breadth == 2 and op.flag == 0:
                     pool_square(width, out, cell, row_bytes, factor, b, op.low, op.high)
@@ -238,64 +307,49 @@ def _pool(width: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
 
 @compiled
 def _affine(width: Any, op: Any, arena: Any, params: Any) -> None:
+    scale, shift = floats(params + 4 * op.params), floats(params + 4 * (op.params + op.channels))
     for c in range(op.channels):
-        a, b = params[op.params + c], params[op.params + op.channels + c]
+        a, b = scale[c], shift[c]
         for i in range(op.rows):
-            source = op.source + c * op.source_channel + i * op.source_row
-            target = op.target + c * op.target_channel + i * op.target_row
+            source = floats(arena + 4 * (op.source + c * op.source_channel + i * op.source_row))
+            target = floats(arena + 4 * (op.target + c * op.target_channel + i * op.target_row))
             for lane in range(op.columns * len(width)):
-                arena[target + lane] = min(max(arena[source + lane] * a + b, op.low), op.high)
+                target[lane] = min(max(source[lane] * a + b, op.low), op.high)
 
 
 @compiled
 def _add(width: Any, op: Any, arena: Any) -> None:
     for c in range(op.channels):
         for i in range(op.rows):
-            source = op.source + c * op.source_channel + i * op.source_row
-            second = op.second + c * op.second_channel + i * op.second_row
-            target = op.target + c * op.target_channel + i * op.target_row
+            source = floats(arena + 4 * (op.source + c * op.source_channel + i * op.source_row))
+            second = floats(arena + 4 * (op.second + c * op.second_channel + i * op.second_row))
+            target = floats(arena + 4 * (op.target + c * op.target_channel + i * op.target_row))
             for lane in range(op.columns * len(width)):
-                arena[target + lane] = min(max(arena[source + lane] + arena[second + lane], op.low), op.high)
+                target[lane] = min(max(source[lane] + second[lane], op.low), op.high)
 
 
 @compiled
 def _curve(width: Any, op: Any, arena: Any) -> None:
     for c in range(op.channels):
         for i in range(op.rows):
-            source = op.source + c * op.source_channel + i * op.source_row
-            target = op.target + c * op.target_channel + i * op.target_row
+            source = floats(arena + 4 * (op.source + c * op.source_channel + i * op.source_row))
+            target = floats(arena + 4 * (op.target + c * op.target_channel + i * op.target_row))
             for lane in range(op.columns * len(width)):
-                arena[target + lane] = _bend(op.flag, arena[source + lane], op.low)
-
-
-@compiled
-def _bend(kind: Any, x: Any, slope: Any) -> Any:
-    """One value of the curve that steps.CURVES numbers."""
-    one = np.float32(1)
-    if kind == 0:
-        return x if x > 0 else slope * x
-    if kind == 1:
-        return one / (one + math.exp(-x))
-    if kind == 2:
-        return math.tanh(x)
-    if kind == 3:
-        return x / (one + math.exp(-x))
-    if kind == 4:
-        return x * min(max(x + np.float32(3), np.float32(0)), np.float32(6)) / np.float32(6)
-    return x * np.float32(0.5) * (one + math.erf(x * np.float32(0.7071067811865476)))
+                target[lane] = bend(op.flag, source[lane], op.low)
 
 
 @compiled
 def _softmax(width: Any, op: Any, arena: Any) -> None:
     for i in range(op.rows):
         for j in range(op.columns * len(width)):
-            source, target = op.source + i * op.source_row + j, op.target + i * op.target_row + j
+            source = floats(arena + 4 * (op.source + i * op.source_row + j))
+            target = floats(arena + 4 * (op.target + i * op.target_row + j))
             top, total = np.float32(-np.inf), np.float32(0)
             for c in range(op.channels):
-                top = max(top, arena[source + c * op.source_channel])
+                top = max(top, source[c * op.source_channel])
             for c in range(op.channels):
-                share = np.float32(math.exp(arena[source + c * op.source_channel] - top))
-                arena[target + c * op.target_channel] = share
+                share = exponential(source[c * op.source_channel] - top)
+                target[c * op.target_channel] = share
                 total += share
             for c in range(op.channels):
-                arena[target + c * op.target_channel] /= total
+                target[c * op.target_channel] /= total

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ..model import Floats
 from . import streams
-from .dense_simd import FREQUENCIES
-from .operations import TILES, Kind
+from .operations import FREQUENCIES, PLANE_GAP, TILES, Kind
 from .plan import SMALL, Place
 from .steps import Conv
 
@@ -51,9 +50,11 @@ class Recipe:
 
 def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs) -> Recipe:
     """The kernel to take: `auto` measures where both could be the faster one."""
-    tile = TILES[streams.tile_for(target.block, source.lanes)]
+    tile = TILES[streams.tile_for(target.block, source.lanes, step.stride)]
     blocks, paired = streams.channel_blocks(step, tile, source.lanes), streams.pairs_pay(step, tile)
     sparse, dense = Recipe(Kind.SPARSE, blocks, paired), _dense_recipe(step, target)
+    if _is_small(step, source, target):
+        sparse = Recipe(Kind.SMALL, streams.small_blocks(step, target.block, source.lanes))
     density = step.weight.density
     if dense is None or kernels == "sparse":
         return sparse
@@ -74,11 +75,20 @@ def _dense_recipe(step: Conv, target: Place) -> Recipe | None:
     return Recipe(Kind.DENSE) if prod(target.block) <= SMALL else None
 
 
+def _is_small(step: Conv, source: Place, target: Place) -> bool:
+    """Whether a layer has the kernel and the images that the kernel for small images is made for."""
+    plain = step.stride == step.dilation == step.padding == (1, 1) and step.groups == 1
+    whole = source.grid == (1, 1) and source.block == source.shape[1:] and source.block in ((4, 4), (2, 2))
+    return plain and whole and step.weight.shape[2:] == (3, 3)
+
+
 def make(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
     """A convolution, or a part of one, ready for its kernel."""
     match recipe.kind:
         case Kind.SPARSE:
             return _sparse(recipe, step, source, target)
+        case Kind.SMALL:
+            return _small(recipe, step, source, target)
         case Kind.DENSE:
             return _dense(step, source, target)
         case _:
@@ -86,10 +96,16 @@ def make(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
 
 
 def _sparse(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
-    tile = streams.tile_for(target.block, source.lanes)
+    tile = streams.tile_for(target.block, source.lanes, step.stride)
     stream = streams.sparse_stream(step, source, recipe.blocks, recipe.paired)
     fields = {"tile": tile, "blocks": recipe.blocks, **_strides(step, source)}
     return Layer(Kind.SPARSE, fields, step.bias, prod(TILES[tile]) * step.weight.shape[0] * source.lanes, stream)
+
+
+def _small(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
+    fields = {"blocks": recipe.blocks, "low": step.low, "high": step.high}
+    scratch = prod(target.block) * step.weight.shape[0] * source.lanes
+    return Layer(Kind.SMALL, fields, step.bias, scratch, streams.small_stream(step, source, recipe.blocks))
 
 
 def _dense(step: Conv, source: Place, target: Place) -> Layer:
@@ -121,7 +137,7 @@ def _winograd(step: Conv, source: Place, target: Place) -> Layer:
     offsets = np.arange(depth, dtype=np.int32) * (4 * tiles * source.lanes)
     corner = -step.padding[0] * source.row - step.padding[1] * source.lanes
     fields = {"tile": tiles, "blocks": blocks, "low": step.low, "high": step.high, "corner": corner}
-    scratch = FREQUENCIES * (depth + blocks * many) * tiles * source.lanes
+    scratch = FREQUENCIES * ((depth + blocks * many) * tiles * source.lanes + 2 * PLANE_GAP // 4)
     params = np.concatenate([step.bias, packed.ravel()])
     return Layer(Kind.WINOGRAD, fields, params, scratch, table=offsets)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-
-from llvmlite import binding
+from functools import cache
+from pathlib import Path
 
 
 def cores_here() -> int:
@@ -16,5 +16,24 @@ def cores_here() -> int:
 
 def lanes_here() -> int:
     """Floats in the widest vector: 16 with AVX-512, 8 with AVX2, else 4."""
-    features = binding.get_host_cpu_features()
-    return 16 if features.get("avx512f") else 8 if features.get("avx2") and features.get("fma") else 4
+    features = _features()
+    return 16 if "avx512f" in features else 8 if {"avx2", "fma"} <= features else 4
+
+
+@cache
+def processor() -> str:
+    """The processor's name and what it can do, as Linux tells them; nothing elsewhere."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    told = dict(line.partition(":")[::2] for line in reversed(lines))
+    return " ".join(value for key, value in sorted(told.items()) if key.strip() in ("model name", "flags", "Features"))
+
+
+def _features() -> set[str]:
+    if known := processor():
+        return set(known.split())
+    from llvmlite import binding
+
+    return {name for name, has in binding.get_host_cpu_features().items() if has}

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..model import Floats
-from .kernels import execute
 from .layers import Layer
-from .operations import table_of
+from .native import native_code
+from .operations import header_of, table_of
 
 ALIGNMENT = 64
 TRIALS = 7
-FAR_FLOATS = 1 << 21  # more than the second-level cache holds
+FAR_FLOATS = 1 << 20  # more than the second-level cache holds
 
 
 def aligned(floats: int) -> Floats:
@@ -33,14 +33,17 @@ def costs(layers: Sequence[Layer], ends: dict[str, Any], floats: int, lanes: int
     arena = aligned(floats + max(layer.scratch for layer in layers) + lanes)
     arena.fill(0)  # unwritten pages would all be one page, which caches take badly
     elsewhere = np.zeros(FAR_FLOATS if far else 1, np.float32)
-    nothing, gate = np.zeros(1, np.int32), np.zeros(1, np.int64)
+    nothing = np.zeros(1, np.int32)
     times: list[list[float]] = [[] for _ in layers]
+    execute = native_code(lanes).execute
     for _ in range(TRIALS):
         for layer, seconds in zip(layers, times, strict=True):
             table = table_of([{**ends, **layer.fields, "kind": layer.kind, "second": floats}])
             stream, indices = (nothing if part is None else part for part in (layer.stream, layer.table))
+            header = header_of(table, stream, layer.params, indices)
+            addresses = header.ctypes.data, arena.ctypes.data
             elsewhere += 1
             started = perf_counter()
-            execute((0,) * lanes, table, arena, stream, layer.params, indices, 0, 0, 1, gate, 0)
+            execute(*addresses, 0, 0, 1)
             seconds.append(perf_counter() - started)
     return [min(seconds) for seconds in times]

@@ -27,6 +27,7 @@ class Kind(IntEnum):
     SOFTMAX = 11
     TRANSPOSE = 12  # flat input → arena
     MEET = 13  # wait for the other workers
+    SMALL = 14  # a sparse convolution of small images
 
 
 _INTEGERS = (
@@ -59,7 +60,19 @@ _INTEGERS = (
 )
 OPERATION = np.dtype([(name, np.int64) for name in _INTEGERS] + [("low", np.float32), ("high", np.float32)])
 
+FREQUENCIES = 36  # of Winograd's 6 × 6 tiles
+PLANE_GAP = 64  # bytes between two frequencies' values, which else would all fall into one set of the nearest cache
+IDLE, JOB, ASLEEP, QUIT = range(4)  # states of a helper's mailbox
+YIELD_PLACE = 8  # the word of a gate that holds the address of the function that gives the core away
 TILES = ((4, 4), (2, 4), (2, 2), (1, 4), (1, 2), (1, 1))  # rows × columns, as kernels.py numbers them
+
+
+STRIDED_TILES = (TILES[1], TILES[5])  # the two that strided convolutions have code for
+
+
+def header_of(table: NDArray[Any], *constants: NDArray[Any]) -> NDArray[np.int64]:
+    """What the kernels are told of a program: where its rows lie, how many there are, and where each constant lies."""
+    return np.array([table.ctypes.data, len(table), *(array.ctypes.data for array in constants)], np.int64)
 
 
 def table_of(rows: Sequence[dict[str, Any]]) -> NDArray[Any]:

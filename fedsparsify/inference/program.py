@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,22 @@ from ..model import Floats
 from .builder import Builder
 from .layers import Recipe
 from .measured import aligned
+from .operations import header_of
 from .plan import separate_fills
 from .shapes import Shape
 from .steps import Step
 
 
+class Arena(NamedTuple):
+    """Working memory, and its address."""
+
+    floats: Floats
+    address: int
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A table of operations per worker and the constants they read; immutable, so that threads may share it."""
+    """A table of operations per worker and the constants they read, which threads share."""
 
     tables: tuple[NDArray[Any], ...]
     stream: NDArray[np.int32]
@@ -28,10 +37,21 @@ class Program:
     indices: NDArray[np.int32]
     arena_floats: int
     comings: int  # that the workers' gate counts in a run
+    arenas: list[Arena] = field(default_factory=list)  # that no run uses at present
 
-    def arena(self) -> Floats:
+    @cached_property
+    def addresses(self) -> tuple[int, ...]:
+        """Where each worker's header lies, which the kernels are handed."""
+        return tuple(header.ctypes.data for header in self._headers)
+
+    @cached_property
+    def _headers(self) -> list[NDArray[np.int64]]:
+        return [header_of(table, self.stream, self.params, self.indices) for table in self.tables]
+
+    def arena(self) -> Arena:
         """Working memory for one run, zeroed and aligned."""
-        return aligned(self.arena_floats)
+        floats = aligned(self.arena_floats)
+        return Arena(floats, floats.ctypes.data)
 
     @property
     def bytes(self) -> int:

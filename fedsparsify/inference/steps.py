@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import ModelError, nearest
 from ..graph import INPUT, Node
-from ..model import Floats
+from ..model import Floats, Survivors
 from .weights import Weights
 
 Pair = tuple[int, int]
@@ -109,7 +109,7 @@ Step: TypeAlias = Conv | Pool | Affine | Add | Curve | Flatten | Softmax
 CLAMPED = (Conv, Pool, Affine, Add)
 
 
-def read_steps(nodes: Sequence[Node], tensors: Mapping[str, Floats]) -> tuple[Step, ...]:
+def read_steps(nodes: Sequence[Node], tensors: Mapping[str, Floats | Survivors]) -> tuple[Step, ...]:
     """The steps that a graph stands for. What the engine cannot run is an error that names the layer."""
     if not nodes:
         raise ModelError("the model's graph is empty.")
@@ -124,7 +124,7 @@ def read_steps(nodes: Sequence[Node], tensors: Mapping[str, Floats]) -> tuple[St
 @dataclass
 class _Reader:
     nodes: Sequence[Node]
-    tensors: Mapping[str, Floats]
+    tensors: Mapping[str, Floats | Survivors]
     steps: dict[str, Step] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=lambda: {INPUT: INPUT})
 
@@ -152,8 +152,13 @@ class _Reader:
         return self.steps.get(self.names[source]) if readers == 1 else None
 
     def tensor(self, node: Node, role: str, default: Floats) -> Floats:
+        """A tensor that a node may have."""
+        return self.needed(node, role) if role in node.tensors else default
+
+    def needed(self, node: Node, role: str) -> Floats:
         """A copy, so that the model's one large vector need not stay."""
-        return self.tensors[node.tensors[role]].copy() if role in node.tensors else default
+        found = self.tensors[node.tensors[role]]
+        return found.dense() if isinstance(found, Survivors) else found.copy()
 
 
 def _conv(reader: _Reader, node: Node, inputs: tuple[str, ...]) -> Step:
@@ -165,13 +170,13 @@ def _conv(reader: _Reader, node: Node, inputs: tuple[str, ...]) -> Step:
 
 
 def _linear(reader: _Reader, node: Node, inputs: tuple[str, ...]) -> Step:
-    weight = Weights.of(reader.tensors[node.tensors["weight"]][:, :, None, None])
+    weight = Weights.of(reader.tensors[node.tensors["weight"]])
     bias = reader.tensor(node, "bias", np.zeros(weight.shape[0], np.float32))
     return Conv(node.output, inputs, weight, bias, flat=True)
 
 
 def _batch_norm(reader: _Reader, node: Node, inputs: tuple[str, ...]) -> Step:
-    mean, variance = (reader.tensors[node.tensors[role]].astype(np.float64) for role in ("running_mean", "running_var"))
+    mean, variance = (reader.needed(node, role).astype(np.float64) for role in ("running_mean", "running_var"))
     scale = reader.tensor(node, "weight", np.ones(mean.size, np.float32)) / np.sqrt(variance + node.attributes["eps"])
     shift = reader.tensor(node, "bias", np.zeros(mean.size, np.float32)) - mean * scale
     before = reader.sole(node)

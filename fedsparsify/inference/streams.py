@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .operations import TILES
+from .operations import STRIDED_TILES, TILES
 from .plan import Place
 from .steps import Conv, Pair
 
-NEAR_BYTES = 24 * 1024  # of input that a tile reads over and over; stays in the first-level cache
+NEAR_BYTES = 40 * 1024  # of input that a tile reads over and over; most of it stays in the first-level cache
+SMALL_NEAR_BYTES = 24 * 1024  # the same of small images
 PAIRED_DENSITY = 0.08
 WORTHWHILE = 10  # weights per visit that pay for fetching and storing a tile's sums
+SMALL_WORTHWHILE = 320  # weights times pixels per visit, where nine loops share them
 
 
-def tile_for(block: Pair, lanes: int) -> int:
+def tile_for(block: Pair, lanes: int, stride: Pair = (1, 1)) -> int:
     """The tile that covers a block at the least cost: sums to update plus what each weight costs besides."""
-    usable = TILES[1:] if lanes == 8 else TILES  # AVX2 has sixteen registers, the others twice that
+    usable: Sequence[Pair] = TILES[1:] if lanes == 8 else TILES  # AVX2 has sixteen registers, the others twice that
+    if stride[1] > 1:
+        usable = STRIDED_TILES
     fitting = [tile for tile in usable if tile[0] <= block[0] and tile[1] <= block[1]]
 
     def cost(tile: Pair) -> float:
@@ -44,6 +49,15 @@ def channel_blocks(step: Conv, tile: Pair, lanes: int) -> int:
     return int(-(-depth // min(max(near, worthwhile, 1), depth)))
 
 
+def small_blocks(step: Conv, tile: Pair, lanes: int) -> int:
+    """Into how many blocks to divide the input channels of small images."""
+    depth = step.weight.shape[1]
+    pixels = tile[0] * tile[1]
+    near = SMALL_NEAR_BYTES // (pixels * lanes * 4)
+    worthwhile = int(np.ceil(SMALL_WORTHWHILE / max(step.weight.density * 9 * pixels, 1e-9)))
+    return int(-(-depth // min(max(near, worthwhile, 1), depth)))
+
+
 def sparse_stream(step: Conv, source: Place, blocks: int, paired: bool) -> NDArray[np.int32]:
     """What the kernel reads: one visit per block of input channels and output channel.
 
@@ -51,12 +65,13 @@ def sparse_stream(step: Conv, source: Place, blocks: int, paired: bool) -> NDArr
     entry is its one or two weights, then its input's byte offset.
     """
     outputs, depth = step.weight.shape[:2]
-    weights = step.weight.dense()
+    kernels, weights = step.weight.kernels()
     found = [np.argwhere(mask) for mask in find_pairs(weights != 0, paired)]
     entries, kinds = np.concatenate(found), np.repeat(np.arange(3), [len(part) for part in found])
-    visit = entries[:, 1] // -(-depth // blocks) * outputs + entries[:, 0]
+    o, c = np.divmod(kernels[entries[:, 0]], depth)
+    visit = c // -(-depth // blocks) * outputs + o
     order = np.argsort(3 * visit + kinds, kind="stable")
-    (o, c, ky, kx), kinds, visit = entries[order].T, kinds[order], visit[order]
+    (kernel, ky, kx), o, c, kinds, visit = entries[order].T, o[order], c[order], kinds[order], visit[order]
     channel = o // (outputs // step.groups) * depth + c
     rows = (ky * step.dilation[0] - step.padding[0]) * source.row
     columns = (kx * step.dilation[1] - step.padding[1]) * source.lanes
@@ -67,10 +82,29 @@ def sparse_stream(step: Conv, source: Place, blocks: int, paired: bool) -> NDArr
     made = np.empty(int(sizes.sum()), np.int32)
     made[(np.cumsum(sizes) - sizes)[:, None] + np.arange(3)] = counts
     bits = weights.view(np.int32)
-    made[at] = bits[o, c, ky, kx]
+    made[at] = bits[kernel, ky, kx]
     two = kinds > 0
-    made[at[two] + 1] = bits[o[two], c[two], (ky + (kinds == 2))[two], (kx + (kinds == 1))[two]]
+    made[at[two] + 1] = bits[kernel[two], (ky + (kinds == 2))[two], (kx + (kinds == 1))[two]]
     made[at + words - 1] = 4 * (channel * source.channel + rows + columns)
+    return made
+
+
+def small_stream(step: Conv, source: Place, blocks: int) -> NDArray[np.int32]:
+    """What the kernel for small images reads: one visit per block of input channels and output channel.
+
+    A visit is nine counts, then the weights of each place of the kernel, each with its input channel's byte offset.
+    """
+    outputs, depth = step.weight.shape[:2]
+    o, c, place = np.unravel_index(step.weight.places, (outputs, depth, 9))
+    visit = c // -(-depth // blocks) * outputs + o
+    order = np.argsort(9 * visit + place, kind="stable")
+    counts = np.bincount(9 * visit + place, minlength=9 * blocks * outputs).reshape(-1, 9)
+    sizes = 2 * counts.sum(1) + 9
+    made = np.empty(int(sizes.sum()), np.int32)
+    made[(np.cumsum(sizes) - sizes)[:, None] + np.arange(9)] = counts
+    at = 9 * (visit[order] + 1) + 2 * np.arange(order.size)
+    made[at] = step.weight.values[order].view(np.int32)
+    made[at + 1] = 4 * c[order] * source.channel
     return made
 
 
@@ -78,11 +112,11 @@ def find_pairs(alive: NDArray[np.bool_], paired: bool) -> tuple[NDArray[np.bool_
     """Weights that stay single, and the first ones of pairs with the right and with the lower neighbour; greedy."""
     single, right, below = alive.copy(), np.zeros_like(alive), np.zeros_like(alive)
     if paired:
-        height, width = alive.shape[2:]
+        height, width = alive.shape[-2:]
         for y, x in product(range(height), range(width)):
             for found, v, u in ((right, y, x + 1), (below, y + 1, x)):
                 if v < height and u < width:
-                    found[:, :, y, x] = single[:, :, y, x] & single[:, :, v, u]
-                    single[:, :, v, u] &= ~found[:, :, y, x]
-                    single[:, :, y, x] &= ~found[:, :, y, x]
+                    found[..., y, x] = single[..., y, x] & single[..., v, u]
+                    single[..., v, u] &= ~found[..., y, x]
+                    single[..., y, x] &= ~found[..., y, x]
     return single, right, below

@@ -8,11 +8,11 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from .operations import ASLEEP, IDLE, JOB, YIELD_PLACE
 from .simd import F32, I32, I64, Emitter, Values, grid, sides
 
 PATIENCE = 2000  # looks at a gate before the core is given away between them
 DROWSY = 6000  # looks before a helper sleeps
-IDLE, JOB, ASLEEP, QUIT = range(4)  # states of a mailbox
 
 
 @intrinsic
@@ -51,6 +51,61 @@ def shift_lanes(_, width, target, source, mask, fill):  # type: ignore[no-untype
         return context.get_dummy_value()
 
     return types.void(width, types.int64, types.int64, types.int64, types.float32), generate
+
+
+@intrinsic
+def frame(_, width, grid_rows, grid_columns, corner, row, rows, columns, fill):  # type: ignore[no-untyped-def]
+    """Write the halo of one pixel around a channel whose lanes are a grid of blocks: border pixels of the neighbours.
+
+    All comes from the block's own pixels, corners too, so that nothing waits for what was just written.
+    """
+    lanes, height, breadth = sides(width, grid_rows, grid_columns)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, _, _, corner, row, rows, columns, fill = args
+        e = Emitter(builder, lanes)
+        outside = e.splat(fill)
+
+        def hand(source: Any, target: Any, down: int, right: int) -> None:
+            """Each lane's vector element to the neighbour so far down and right; those who get none take the fill."""
+            taken = []
+            for lane in range(lanes):
+                i, j = lane // breadth % height - down, lane % breadth - right
+                inside = 0 <= i < height and 0 <= j < breadth
+                taken.append(lane - down * breadth - right if inside else lanes + lane)
+            mask = ir.Constant(ir.VectorType(I32, lanes), taken)
+            e.store(builder.shuffle_vector(e.load(source), outside, mask), target)
+
+        step = ir.Constant(I64, e.bytes)
+        width_bytes = builder.mul(columns, step)
+        last = builder.add(corner, builder.mul(builder.sub(rows, ir.Constant(I64, 1)), row))  # the last row
+
+        def end_of(line: Any) -> Any:
+            return e.at(builder.add(line, width_bytes), -e.bytes)
+
+        def along_rows(state: Values) -> Values:
+            (line,) = state
+            hand(end_of(line), e.at(line, -e.bytes), 0, 1)
+            hand(line, builder.add(line, width_bytes), 0, -1)
+            return [builder.add(line, row)]
+
+        def along_columns(state: Values) -> Values:
+            top, bottom = state
+            hand(bottom, builder.sub(top, row), 1, 0)
+            hand(top, builder.add(bottom, row), -1, 0)
+            return [e.at(top, e.bytes), e.at(bottom, e.bytes)]
+
+        e.loop(rows, [corner], along_rows)
+        e.loop(columns, [corner, last], along_columns)
+        above, below = builder.sub(corner, row), builder.add(last, row)
+        hand(end_of(last), e.at(above, -e.bytes), 1, 1)
+        hand(last, builder.add(above, width_bytes), 1, -1)
+        hand(end_of(corner), e.at(below, -e.bytes), -1, 1)
+        hand(corner, builder.add(below, width_bytes), -1, -1)
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(width, grid_rows, grid_columns, i64, i64, i64, i64, types.float32), generate
 
 
 @intrinsic
@@ -140,7 +195,7 @@ def transpose(_, width, target, target_step, source, source_step):  # type: igno
     return types.void(width, i64, i64, i64, i64), generate
 
 
-def _spin(builder: Any, done: Any, limit: int | None, tired: Any) -> None:
+def _spin(builder: Any, gate: Any, done: Any, limit: int | None, tired: Any) -> None:
     """Look until `done` says so, giving the core away between looks after a while; `tired` after `limit` looks."""
     look, wait, rest, go = (builder.append_basic_block(name) for name in ("look", "wait", "rest", "go"))
     before = builder.block
@@ -154,8 +209,9 @@ def _spin(builder: Any, done: Any, limit: int | None, tired: Any) -> None:
     looks.add_incoming(more, wait)
     builder.cbranch(builder.icmp_signed(">", more, ir.Constant(I64, PATIENCE)), rest, look)
     builder.position_at_end(rest)
-    known = builder.module.globals.get("sched_yield")
-    builder.call(known or ir.Function(builder.module, ir.FunctionType(I32, []), "sched_yield"), [])
+    word = builder.add(gate, ir.Constant(I64, 8 * YIELD_PLACE))
+    give_away = builder.load(builder.inttoptr(word, I64.as_pointer()))
+    builder.call(builder.inttoptr(give_away, ir.FunctionType(I32, []).as_pointer()), [])
     if limit is not None:
         with builder.if_then(builder.icmp_signed(">", more, ir.Constant(I64, limit))):
             tired()
@@ -171,14 +227,18 @@ def meet(_, gate, count):  # type: ignore[no-untyped-def]
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         place = builder.inttoptr(args[0], I64.as_pointer())
         builder.atomic_rmw("add", place, ir.Constant(I64, 1), "acq_rel")
-        _spin(builder, lambda: builder.icmp_signed(">=", builder.load_atomic(place, "acquire", 8), args[1]), None, None)
+
+        def all_came() -> Any:
+            return builder.icmp_signed(">=", builder.load_atomic(place, "acquire", 8), args[1])
+
+        _spin(builder, args[0], all_came, None, None)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
 
 
 @intrinsic
-def await_mail(_, state):  # type: ignore[no-untyped-def]
+def await_mail(_, state, gate):  # type: ignore[no-untyped-def]
     """Wait at a mailbox until it holds a job (take it), says to quit, or patience ends (fall asleep); what it held."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -191,13 +251,13 @@ def await_mail(_, state):  # type: ignore[no-untyped-def]
         def tired() -> None:
             builder.cmpxchg(place, idle, asleep, "acq_rel", "acquire")
 
-        _spin(builder, full, DROWSY, tired)
+        _spin(builder, args[1], full, DROWSY, tired)
         found = builder.load_atomic(place, "acquire", 8)
         with builder.if_then(builder.icmp_signed("==", found, job)):
             builder.cmpxchg(place, job, idle, "acq_rel", "acquire")
         return found
 
-    return types.int64(types.int64), generate
+    return types.int64(types.int64, types.int64), generate
 
 
 @intrinsic

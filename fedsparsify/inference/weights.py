@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model import Floats
+from ..model import Floats, Survivors
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,11 +20,14 @@ class Weights:
     values: Floats
 
     @classmethod
-    def of(cls, dense: Floats) -> Weights:
-        """What is not zero of a dense array."""
-        flat = dense.reshape(-1)
+    def of(cls, tensor: Floats | Survivors) -> Weights:
+        """What is not zero of a tensor; one of two dimensions becomes a kernel of 1 × 1."""
+        out, depth, height, width = (*tensor.shape, 1, 1)[:4]
+        if isinstance(tensor, Survivors):
+            alive = tensor.values != 0
+            return cls((out, depth, height, width), tensor.places[alive], tensor.values[alive])
+        flat = tensor.reshape(-1)
         places = np.flatnonzero(flat)
-        out, depth, height, width = dense.shape
         return cls((out, depth, height, width), places, flat[places])
 
     def dense(self) -> Floats:
@@ -32,6 +35,14 @@ class Weights:
         flat = np.zeros(prod(self.shape), np.float32)
         flat[self.places] = self.values
         return flat.reshape(self.shape)
+
+    def kernels(self) -> tuple[NDArray[np.int64], Floats]:
+        """Kernels of which anything is left: their numbers, and their weights as (kernels, kh, kw)."""
+        area = self.shape[2] * self.shape[3]
+        numbers, rows = np.unique(self.places // area, return_inverse=True)
+        weights = np.zeros((numbers.size, area), np.float32)
+        weights[rows, self.places % area] = self.values
+        return numbers, weights.reshape(-1, *self.shape[2:])
 
     @property
     def density(self) -> float:

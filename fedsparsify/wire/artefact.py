@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..errors import WireError
 from ..graph import Node
-from ..model import SparseModel
+from ..model import Layout, SparseModel, Survivors
 from .binary import Bytes, Reader, Writer
-from .codec import MAX_VALUES, decode, encode
+from .codec import MAX_VALUES, decode, decode_survivors, encode
 from .files import atomic
 from .graphs import parse_graph
 from .values import read_values, write_values
@@ -25,6 +25,7 @@ MAGIC = b"FSZM\x01"  # the last byte is the version
 MAX_HEADER = 1 << 24
 MAX_FILE = 1 << 34
 Arrays = Mapping[str, np.ndarray]  # flat, of float32 or uint8
+Unpacked = TypeVar("Unpacked")
 
 
 def save(path: str | Path, model: SparseModel, facts: Mapping[str, Any] | None = None) -> None:
@@ -39,17 +40,22 @@ def load(path: str | Path) -> SparseModel:
 
 def load_facts(path: str | Path) -> dict[str, Any]:
     """What the file says about its model."""
-    return read(Path(path))[1]
+    return _open(Path(path), unpack_survivors)[2]
 
 
 def load_graph(path: str | Path) -> tuple[Node, ...]:
     """What the network computes, checked against the model's tensors."""
-    model, facts, _ = read(Path(path))
+    return load_network(path)[0]
+
+
+def load_network(path: str | Path) -> tuple[tuple[Node, ...], dict[str, Survivors]]:
+    """What the network computes, and its tensors without their zeros: all that inference needs."""
+    layout, tensors, facts = _open(Path(path), unpack_survivors)
     if "graph" not in facts:
         reason = facts.get("graph_missing", "it was saved without one")
         raise WireError(f"{path} does not say what its network computes: {reason}.")
     try:
-        return parse_graph(facts["graph"], model.layout)
+        return parse_graph(facts["graph"], layout), tensors
     except WireError as error:
         raise WireError(f"{path}: {error}") from error
 
@@ -63,6 +69,11 @@ def write(path: Path, model: SparseModel, facts: Mapping[str, Any], arrays: Arra
 
 def read(path: Path) -> tuple[SparseModel, dict[str, Any], dict[str, np.ndarray]]:
     """Model, facts and further arrays of a file."""
+    return _open(path, unpack)
+
+
+def _open(path: Path, unpack: Callable[[bytes], Unpacked]) -> Unpacked:
+    """What `unpack` makes of a file's bytes; its errors name the file."""
     try:
         if (size := path.stat().st_size) > MAX_FILE:
             raise WireError(f"a model file has at most {MAX_FILE:,} bytes. Received: {size:,}.")
@@ -94,9 +105,8 @@ def pack(model: SparseModel, facts: Mapping[str, Any], arrays: Arrays) -> bytes:
 
 def unpack(data: Bytes, max_values: int = MAX_VALUES) -> tuple[SparseModel, dict[str, Any], dict[str, np.ndarray]]:
     """Model, facts and further arrays from the bytes of a file."""
-    reader = Reader.sealed(data, MAGIC, "a model file")
-    facts, listed = _header(reader, reader.section("the header", MAX_HEADER, exact=False), max_values)
-    model = decode(reader.take(reader.varint("length of the model", len(data)), "the model"), max_values=max_values)
+    reader, facts, listed, blob = _opened(data, max_values)
+    model = decode(blob, max_values=max_values)
     arrays: dict[str, np.ndarray] = {}
     for name, kind, count in listed:
         if kind == "uint8":
@@ -105,6 +115,19 @@ def unpack(data: Bytes, max_values: int = MAX_VALUES) -> tuple[SparseModel, dict
             arrays[name] = read_values(reader, np.array([count]), "fp32")
     reader.end()
     return model, facts, arrays
+
+
+def unpack_survivors(data: Bytes) -> tuple[Layout, dict[str, Survivors], dict[str, Any]]:
+    """Layout, tensors without their zeros, and facts from the bytes of a file; further arrays are left alone."""
+    _, facts, _, blob = _opened(data, MAX_VALUES)
+    return *decode_survivors(blob), facts
+
+
+def _opened(data: Bytes, most: int) -> tuple[Reader, dict[str, Any], list[tuple[str, str, int]], memoryview]:
+    """A reader behind the model, facts, the arrays that follow, and the model's blob."""
+    reader = Reader.sealed(data, MAGIC, "a model file")
+    facts, listed = _header(reader, reader.section("the header", MAX_HEADER, exact=False), most)
+    return reader, facts, listed, reader.take(reader.varint("length of the model", len(data)), "the model")
 
 
 def _header(reader: Reader, text: Bytes, most: int) -> tuple[dict[str, Any], list[tuple[str, str, int]]]:

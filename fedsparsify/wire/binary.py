@@ -125,6 +125,10 @@ class Reader:
             raise self.fail(f"{what} must be at most {most}. Received: {value}")
         return value
 
+    def peek(self) -> int:
+        """The next byte, which stays; -1 at the end."""
+        return self._data[self.at] if self.at < len(self._data) else -1
+
     def varint(self, what: str, most: int) -> int:
         """An unsigned number of any length up to `most`."""
         value = 0

@@ -6,16 +6,15 @@ as well, nothing but values: the mask and layout in common are then named by a h
 
 from __future__ import annotations
 
-import hashlib
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import WireError
-from ..model import Layout, Mask, SparseModel, TensorSpec
+from ..model import Floats, Layout, Mask, SparseModel, Survivors, TensorSpec
 from .binary import Bytes, Reader, Writer
-from .masks import read_difference, read_subset, write_difference, write_subset
+from .masks import read_difference, read_places, read_subset, write_difference, write_subset
 from .values import PRECISIONS, Precision, read_values, write_values
 
 MAGIC = b"FSZ\x01"  # the last byte is the version
@@ -52,21 +51,13 @@ def decode(
 
     Where `layout` is given the model must have it. Otherwise the blob describes its own, of at most `max_values`.
     """
-    reader = Reader.sealed(blob, MAGIC, "a model's blob")
-    form = reader.byte("form", UPDATE)
-    name = None if form == WHOLE else bytes(reader.take(8, "the name of the known mask"))
-    found = _known_layout(layout) if form == UPDATE else _read_layout(reader, max_values)
-    if layout is not None and found != layout:
-        raise WireError("the blob's tensors are not those of the network that was expected.")
+    reader, found, name = _opened(blob, layout, max_values)
     if name is None:
         mask = read_subset(reader, found.trainable, "the mask")
     else:
         mask = read_difference(reader, _checked(name, found, known_mask))
-    precision = PRECISIONS[reader.byte("precision", len(PRECISIONS) - 1)]
     kept = np.flatnonzero(mask)
-    values = read_values(reader, _counts(found.tensors, kept), precision)
-    statistics = read_values(reader, _sizes(found.statistics), "fp32")
-    reader.end()
+    values, statistics = _read_values(reader, found, kept)
     weights = np.zeros(found.total, np.float32)
     weights[kept] = values
     weights[found.trainable :] = statistics
@@ -80,8 +71,48 @@ def known_name(blob: Bytes) -> bytes | None:
     return None if form == WHOLE else bytes(reader.take(8, "the name of the known mask"))
 
 
+def decode_survivors(blob: Bytes, max_values: int = MAX_VALUES) -> tuple[Layout, dict[str, Survivors]]:
+    """The tensors of a blob that describes itself, without their zeros: a very sparse model never takes more."""
+    reader, layout, name = _opened(blob, None, max_values)
+    if name is not None:
+        _checked(name, layout, None)
+    kept = read_places(reader, layout.trainable, "the mask")
+    values, statistics = _read_values(reader, layout, kept)
+    tensors = {}
+    ends = np.cumsum(_counts(layout.tensors, kept))
+    for spec, last, first in zip(layout.tensors, ends, [0, *ends], strict=False):
+        start = layout.slices[spec.name].start
+        tensors[spec.name] = Survivors(spec.shape, kept[first:last] - start, values[first:last])
+    for spec in layout.statistics:
+        first = layout.slices[spec.name].start - layout.trainable
+        tensors[spec.name] = Survivors(spec.shape, np.arange(spec.size), statistics[first : first + spec.size])
+    return layout, tensors
+
+
+def _opened(blob: Bytes, layout: Layout | None, most: int) -> tuple[Reader, Layout, bytes | None]:
+    """A reader before the mask, the layout, and the name of the known mask that the blob is a difference to."""
+    reader = Reader.sealed(blob, MAGIC, "a model's blob")
+    form = reader.byte("form", UPDATE)
+    name = None if form == WHOLE else bytes(reader.take(8, "the name of the known mask"))
+    found = _known_layout(layout) if form == UPDATE else _read_layout(reader, most)
+    if layout is not None and found != layout:
+        raise WireError("the blob's tensors are not those of the network that was expected.")
+    return reader, found, name
+
+
+def _read_values(reader: Reader, layout: Layout, kept: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """The kept values and the statistics, which end a blob."""
+    precision = PRECISIONS[reader.byte("precision", len(PRECISIONS) - 1)]
+    values = read_values(reader, _counts(layout.tensors, kept), precision)
+    statistics = read_values(reader, _sizes(layout.statistics), "fp32")
+    reader.end()
+    return values, statistics
+
+
 def mask_name(layout: Layout, mask: Mask) -> bytes:
     """Eight bytes that name a mask of a layout: BLAKE2b of the layout's fields and the mask's bitmap."""
+    import hashlib  # which loads OpenSSL, and whoever only reads files needs no names
+
     writer = Writer()
     _write_layout(writer, layout)
     return hashlib.blake2b(bytes(writer.buffer) + np.packbits(mask).tobytes(), digest_size=8).digest()

@@ -59,6 +59,14 @@ def read_subset(reader: Reader, size: int, what: str) -> Mask:
     return members
 
 
+def read_places(reader: Reader, size: int, what: str) -> NDArray[np.int64]:
+    """The members among `size` places by their numbers, in order; few of them take little memory."""
+    if reader.peek() != GAPS:
+        return np.flatnonzero(read_subset(reader, size, what))
+    reader.byte(f"kind of {what}", GAPS)
+    return _places(reader, size, what)
+
+
 def _gaps(members: Mask) -> NDArray[np.uint8]:
     """The gap before each member, in bytes that add up until one is below 255."""
     places = np.flatnonzero(members)

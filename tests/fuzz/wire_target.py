@@ -11,7 +11,7 @@ from fedsparsify.model import Layout, SparseModel, TensorSpec
 from fedsparsify.wire.artefact import MAGIC as FILE
 from fedsparsify.wire.artefact import pack, unpack
 from fedsparsify.wire.codec import MAGIC as BLOB
-from fedsparsify.wire.codec import PRECISIONS, decode, encode
+from fedsparsify.wire.codec import PRECISIONS, decode, decode_survivors, encode
 from fedsparsify.wire.graphs import parse_graph
 
 LIMIT = 1 << 12
@@ -34,6 +34,9 @@ def check(data: bytes) -> None:
         else:
             model = decode(sealed(BLOB + body), KNOWN, LAYOUT if way == b"k" else None, LIMIT)
             assert decode(encode(model), max_values=LIMIT).same_as(model)
+            if way == b"w":
+                tensors = decode_survivors(sealed(BLOB + body), LIMIT)[1]
+                assert all(tensors[name].dense().tobytes() == view.tobytes() for name, view in model.tensors().items())
     except WireError:
         return
 

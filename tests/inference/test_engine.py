@@ -15,6 +15,7 @@ from torch import nn
 from fedsparsify.errors import ModelError, WireError
 from fedsparsify.graph import Node
 from fedsparsify.inference import Engine
+from fedsparsify.inference.operations import Kind
 from fedsparsify.inference.program import build_program
 from fedsparsify.inference.shapes import shapes_of
 from fedsparsify.inference.steps import read_steps
@@ -70,6 +71,31 @@ def test_a_linear_layer_by_hand(lanes: int) -> None:
     model, graph = linear([[1, 0, 2], [0, 0, 0]], [0.5, -1])
     logits = Engine(model, 1, graph, lanes).run([[1, 2, 3], [-1, 0, 1]])
     assert logits.tolist() == [[7.5, -1], [1.5, -1]]
+
+
+@pytest.mark.parametrize("curve", [nn.Sigmoid(), nn.Tanh(), nn.SiLU(), nn.GELU()], ids=str)
+def test_curves_far_from_zero_and_near(curve: nn.Module) -> None:
+    """The engine has approximations of its own; what is no number stays none."""
+    near = np.linspace(-12, 12, 4001)
+    values = np.concatenate([near, near * 1e-3, near * 1e30, [-100, 88.5, -87.5, np.nan]]).astype(np.float32)
+    module = nn.Sequential(nn.Linear(1, 1, bias=False), curve)
+    nn.init.ones_(module[0].weight)
+    expected = curve(torch.from_numpy(values)).numpy()
+    received = engine_of(module).run(values[:, None])[:, 0]
+    np.testing.assert_allclose(received, expected, rtol=2e-6, atol=2e-6)
+
+
+@every_width
+@pytest.mark.parametrize("side", [4, 2])
+@pytest.mark.parametrize("sparsity", [0.3, 0.9, 0.995, 1.1])
+def test_small_images_meet_no_border(lanes: int, side: int, sparsity: float) -> None:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(40, 24, 3, padding=1), nn.ReLU(), nn.Conv2d(24, 33, 3, padding=1), nn.Flatten()]
+    module = enliven(nn.Sequential(*layers), sparsity)
+    engine = engine_of(module, lanes, kernels="sparse")
+    agree(module, engine, lanes + 3, 40, side, side)
+    kinds = [int(row["kind"]) for program in engine._programs.values() for row in program.tables[0]]
+    assert Kind.SMALL in kinds
 
 
 @every_width
@@ -224,13 +250,13 @@ def test_the_number_of_threads_does_not_change_the_bits(kernels: str) -> None:
         assert np.array_equal(one, three)
 
 
-def test_workers_share_one_image_of_a_residual_network() -> None:
+def test_workers_share_one_image_of_a_residual_network(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(3)
     module = enliven(Residual(), 0.8)
     steps = read_steps(trace(module), model_of(module).tensors())
     batch = np.random.default_rng(0).normal(size=(1, 3, 33, 33)).astype(np.float32)
     engine = engine_of(module, threads=3)
-    engine._shared[3, 33, 33] = 3  # as if it were large
+    monkeypatch.setattr("fedsparsify.inference.engine.SHARED_VECTORS", 0)  # as if it were large
     assert len(build_program(steps, shapes_of(steps, (3, 33, 33)), 16, single=True, workers=3).tables) == 3
     np.testing.assert_allclose(engine.run(batch), engine_of(module).run(batch), rtol=1e-5, atol=1e-7)
 

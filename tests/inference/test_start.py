@@ -1,46 +1,237 @@
-"""What happens before the first batch: imports and compilation."""
+"""What happens before the first batch: imports, compilation, and what is kept of it."""
 
 from __future__ import annotations
 
+import ctypes
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from llvmlite import binding
 
-from fedsparsify.inference import compiled as module
+from fedsparsify.errors import ModelError
+from fedsparsify.inference import codegen, native
+from fedsparsify.inference.linking import LinkError, link
 from fedsparsify.inference.machine import lanes_here
+from fedsparsify.inference.native import Native, keep, mapped
+
+linked = pytest.mark.skipif(not codegen.LINKED, reason="images are made on Linux on x86-64 only")
+
+
+def run(code: str) -> int:
+    return subprocess.run([sys.executable, "-c", code]).returncode
 
 
 def test_the_engine_needs_no_training_framework() -> None:
+    heavy = "{'torch', 'matplotlib', 'click', 'rich', 'pooch', 'onnx', 'numba', 'llvmlite', 'hashlib'}"
+    assert run(f"import sys, fedsparsify.inference; sys.exit(bool({heavy} & sys.modules.keys()))") == 0
+
+
+@linked
+def test_serving_needs_no_compiler_once_an_image_is_kept() -> None:
+    assert isinstance(native.native_code(lanes_here()), Native)  # keeps one, where none was
     code = (
-        "import sys, fedsparsify.inference; "
-        "sys.exit(bool({'torch', 'matplotlib', 'click', 'rich', 'pooch', 'onnx'} & sys.modules.keys()))"
+        "import sys; from fedsparsify.inference.native import native_code; "
+        f"native_code({lanes_here()}); sys.exit('numba' in sys.modules or 'llvmlite' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    assert run(code) == 0
 
 
-def test_without_a_folder_to_write_to_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = module.njit
-
-    def refusing(cache: bool = False, **options: Any) -> Any:
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return real(**options)
-
-    monkeypatch.setattr(module, "njit", refusing)
-    assert module.compiled(lambda x: x + 1)(np.float32(1)) == 2
+def object_file(text: str) -> bytes:
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    target = binding.Target.from_triple(binding.get_process_triple())
+    machine = target.create_target_machine(reloc="pic", codemodel="small")
+    return bytes(machine.emit_object(binding.parse_assembly(text)))
 
 
-def test_what_is_kept_is_bound_to_all_the_sources() -> None:
-    def twice(x: Any) -> Any:
-        return 2 * x
+TWO = """
+@numbers = private constant [4 x i64] [i64 10, i64 20, i64 30, i64 40]
+define i32 @second(ptr %result, ptr %exception, i64 %index, i64 %target) {
+  %place = getelementptr [4 x i64], ptr @numbers, i64 0, i64 %index
+  %value = load i64, ptr %place
+  %out = inttoptr i64 %target to ptr
+  store i64 %value, ptr %out
+  ret i32 0
+}
+define i32 @first(ptr %a, ptr %b, i64 %index, i64 %c, i64 %d, i64 %e, i64 %f, i64 %g, i64 %h, i64 %i) {
+  %done = call i32 @second(ptr %a, ptr %b, i64 %index, i64 %c)
+  ret i32 %done
+}
+"""
 
-    made = module.compiled(twice)
-    assert made(np.float32(2)) == 4
-    assert made._cache._cache_file._source_stamp == module.STAMP
+
+@linked
+def test_an_image_runs_from_its_file(tmp_path: Path) -> None:
+    """Code that reads a table of its own and calls a function of its own: two relocations."""
+    image, places = link(object_file(TWO), ["first", "second"])
+    keep(tmp_path / "deep" / "image", image, places)
+    functions = mapped(tmp_path / "deep" / "image")
+    found = np.zeros(2, np.int64)
+    functions.execute(2, found.ctypes.data, 0, 0, 0)
+    functions.post(3, found.ctypes.data + 8)
+    assert found.tolist() == [30, 40]
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["image"]
+
+
+@linked
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("define i32 @other() { ret i32 0 }", "no function first"),
+        ("declare i32 @puts(ptr)\ndefine i32 @first() { %a = call i32 @puts(ptr null) ret i32 %a }", "puts"),
+        ("@v = global i32 7\ndefine ptr @first() { ret ptr @v }", "variables"),
+        ("@v = internal global i32 0\ndefine void @first() { store i32 1, ptr @v ret void }", "variables"),
+    ],
+)
+def test_what_cannot_stand_alone_makes_no_image(text: str, said: str) -> None:
+    with pytest.raises(LinkError, match=said):
+        link(object_file(text), ["first"])
+    with pytest.raises(LinkError, match="no object file"):
+        link(bytes(64), ["first"])
+
+
+@linked
+@pytest.mark.parametrize("change", ["cut", "emptied", "bit", "magic", "writable"])
+def test_damaged_images_are_refused(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "image"
+    keep(path, *link(object_file(TWO), ["first", "second"]))
+    data = bytearray(path.read_bytes())
+    if change == "bit":
+        data[-1] ^= 1
+    elif change == "magic":
+        data[0] ^= 1
+    path.write_bytes(data[: {"cut": 100, "emptied": 10}.get(change)])
+    if change == "writable":
+        path.chmod(0o666)
+    with pytest.raises(ValueError, match=r"damaged|cut off|by others"):
+        mapped(path)
+
+
+class Compiler:
+    """Stands for the real one, which takes seconds."""
+
+    count = 0
+    text = TWO
+
+    def __init__(self, lanes: int) -> None:
+        Compiler.count += 1
+
+    def addresses(self) -> list[int]:
+        return [1, 2]
+
+    def image(self) -> tuple[bytes, list[int]]:
+        return link(object_file(self.text), ["first", "second"])
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> type[Compiler]:
+    monkeypatch.setattr(codegen, "Code", Compiler)
+    monkeypatch.setattr(Compiler, "count", 0)
+    return Compiler
+
+
+def fresh(lanes: int) -> Any:
+    return native._native_code.__wrapped__(lanes)
+
+
+@linked
+def test_compiled_once_and_kept_where_it_can_be(
+    compiler: type[Compiler], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(native, "_folders", lambda: [tmp_path / "file", tmp_path / "good"])
+    for _ in range(2):
+        fresh(16)
+    assert compiler.count == 1
+    assert len(list((tmp_path / "good").iterdir())) == 1
+    monkeypatch.setattr(native, "made_of", lambda: ("the same", "other compilers"))
+    fresh(16)
+    assert compiler.count == 2
+
+
+@linked
+def test_without_a_compiler_an_image_made_by_any_will_do(
+    compiler: type[Compiler], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(native, "_folders", lambda: [tmp_path])
+    fresh(16)
+    monkeypatch.setattr(native, "find_spec", lambda name: None)
+    kernels, compilers = native.made_of.__wrapped__()
+    assert (kernels, compilers) == (native.made_of()[0], None)
+    monkeypatch.setattr(native, "made_of", lambda: (kernels, None))
+    fresh(16)
+    assert compiler.count == 1
+    with pytest.raises(ModelError, match="fedsparsify"):
+        fresh(8)
+
+
+def test_images_lie_beside_the_package_or_in_the_users_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert native._folders() == [Path(native.__file__).parent / "__pycache__", tmp_path / "fedsparsify"]
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    assert len(native._folders()) == 1
+
+
+@linked
+def test_without_a_folder_or_an_image_it_compiles_every_time(
+    compiler: type[Compiler], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(native, "_folders", lambda: [tmp_path / "file"])
+    for _ in range(2):
+        fresh(16)
+    monkeypatch.setattr(native, "_folders", lambda: [tmp_path / "good"])
+    monkeypatch.setattr(compiler, "text", "define i32 @other() { ret i32 0 }")
+    fresh(16)
+    assert compiler.count == 3
+
+
+def test_what_numba_keeps_where_there_are_no_images(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(codegen, "LINKED", False)
+    monkeypatch.setattr(codegen.config, "CACHE_DIR", str(tmp_path))
+    for hits in (0, 1):
+        made = codegen._compiled(codegen.kernels.post.py_func, 2)
+        address = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
+        function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)(address)
+        mail, unused = np.arange(6), np.zeros(2, np.int64)
+        function(unused.ctypes.data, unused.ctypes.data + 8, mail.ctypes.data, 7)
+        assert mail.tolist() == [7, 1, 2, 3, 0, 5]
+        assert len(list(tmp_path.rglob("*.nbc"))) == 1, hits
+    with pytest.raises(LinkError):
+        codegen.Code.image(None)  # type: ignore[arg-type]
+
+
+def test_images_are_bound_to_the_processor_and_all_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = native.made_of.__wrapped__()
+    assert before == native.made_of.__wrapped__()
+    monkeypatch.setattr(native, "processor", lambda: "another")
+    assert native.made_of.__wrapped__() != before
+    folder, needed, seen = Path(native.__file__).parent, ["codegen"], set()
+    while needed:
+        seen.add(name := needed.pop())
+        text = (folder / f"{name}.py").read_text()
+        found = re.findall(r"^from \.(\w+) import", text, re.M) + re.findall(r"^from \. import (\w+)$", text, re.M)
+        needed += [other for other in found if other not in seen and other != "native"]
+    assert seen == set(native.SOURCES)
 
 
 def test_the_machine_has_vectors() -> None:
     assert lanes_here() in (16, 8, 4)
+
+
+def test_vectors_are_found_where_linux_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedsparsify.inference import machine
+
+    told = lanes_here()
+    monkeypatch.setattr(machine, "processor", lambda: "")
+    assert lanes_here() == told

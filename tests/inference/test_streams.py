@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedsparsify.inference.plan import Place, levels_of
 from fedsparsify.inference.steps import Conv, Pool
-from fedsparsify.inference.streams import find_pairs, sparse_stream, tile_for
+from fedsparsify.inference.streams import find_pairs, small_stream, sparse_stream, tile_for
 from fedsparsify.inference.weights import Weights
 
 
@@ -73,3 +73,24 @@ def test_grids_become_coarser_as_images_shrink() -> None:
         side //= 2
     levels = levels_of(steps, shapes, lanes=16, least=4)
     assert [(level.grid, len(level.steps)) for level in levels] == [((4, 4), 4), ((2, 2), 2), ((1, 1), 2)]
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.05, 0.5, 1.0]), st.integers(1, 5))
+def test_a_stream_of_small_images_is_a_convolution(seed: int, density: float, blocks: int) -> None:
+    """Played back weight by weight, it gives the dense sums."""
+    rng = np.random.default_rng(seed)
+    weight = (rng.normal(size=(3, 5, 3, 3)) * (rng.random((3, 5, 3, 3)) < density)).astype(np.float32)
+    source = Place((5, 2, 2), (1, 1), (2, 2), lanes=4)
+    made = small_stream(conv(weight.tolist()), source, blocks)
+    found, at = np.zeros_like(weight), 0
+    for visit in range(blocks * 3):
+        counts, at = made[at : at + 9], at + 9
+        for place, count in enumerate(counts):
+            for _ in range(count):
+                value, offset = made[at : at + 1].view(np.float32)[0], int(made[at + 1])
+                channel = offset // (4 * source.channel)
+                assert channel // -(-5 // blocks) == visit // 3
+                found[visit % 3, channel, place // 3, place % 3] = value
+                at += 2
+    assert at == made.size
+    np.testing.assert_array_equal(found, weight)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedsparsify.errors import WireError
 from fedsparsify.model import Layout, SparseModel, TensorSpec
-from fedsparsify.wire.codec import decode, encode, mask_name
+from fedsparsify.wire.codec import decode, decode_survivors, encode, mask_name
 
 LAYOUT = Layout((TensorSpec("w", (2, 3)), TensorSpec("b", ())), (TensorSpec("s", (1,)),))
 MODEL = SparseModel(LAYOUT, np.array([1.5, 0, -2, 0, 0, 0.5, 3, 7], np.float32), np.array([1, 1, 1, 0, 0, 1, 1], bool))
@@ -103,6 +103,27 @@ def test_lossless_round_trip_against_any_known_mask(model, data):
         assert decode(encode(model, known_mask), known_mask).same_as(model)
 
 
+def same_survivors(model, blob):
+    layout, tensors = decode_survivors(blob)
+    assert layout == model.layout
+    for name, expected in model.tensors().items():
+        assert tensors[name].dense().tobytes() == expected.tobytes()
+        assert np.all(np.diff(tensors[name].places) > 0)
+
+
+@given(models())
+def test_survivors_are_the_model_without_its_zeros(model):
+    same_survivors(model, encode(model))
+
+
+def test_survivors_of_a_difference_are_refused():
+    mask = np.arange(10_000) % 3 == 0
+    model = SparseModel.masked(Layout((TensorSpec("w", (100, 100)),)), np.ones(10_000, np.float32), mask)
+    for layout_known in (False, True):
+        with pytest.raises(WireError, match="decode it with that"):
+            decode_survivors(encode(model, mask, layout_known=layout_known))
+
+
 @given(models())
 def test_lossy_precisions_round_and_never_touch_mask_or_statistics(model):
     finite = SparseModel.masked(model.layout, np.nan_to_num(model.weights, posinf=9, neginf=-9).clip(-9, 9), model.mask)
@@ -127,6 +148,7 @@ def test_a_long_model_takes_the_sampled_paths():
         shrunk = model.under(rng.random(weights.size) < 0.98)
         assert decode(encode(shrunk, model.mask), model.mask).same_as(shrunk)
         assert decode(encode(shrunk)).same_as(shrunk)
+        same_survivors(shrunk, encode(shrunk))
         same = encode(shrunk, shrunk.mask, layout_known=True)
         assert len(same) < 0.9 * 4 * shrunk.nonzero + 60
 

@@ -1,0 +1,63 @@
+"""Machine code of the kernels for one width of vectors, made by numba.
+
+Importing this takes long and much memory: native.py does so only where no image was kept.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from contextlib import suppress
+from typing import Any
+
+from llvmlite import binding
+from numba import config, njit, types
+
+from . import kernels
+from .compiled import OPTIONS
+from .linking import LinkError, link
+from .native import made_of
+
+LINKED = sys.platform == "linux" and platform.machine() == "x86_64"  # elsewhere numba's own cache must do
+
+
+class Code:
+    """The functions that Python calls, compiled: kernels.serve for one width, and kernels.post."""
+
+    def __init__(self, lanes: int) -> None:
+        width = (0,) * lanes
+
+        def serve(program: Any, arena: Any, x: Any, y: Any, images: Any, gate: Any, comings: Any, mail: Any) -> None:
+            kernels.serve(width, program, arena, x, y, images, gate, comings, mail)
+
+        self._made = [_compiled(serve, 8), _compiled(kernels.post.py_func, 2)]
+        self._names = [made.fndesc.llvm_func_name for made in self._made]
+
+    def addresses(self) -> list[int]:
+        """Where the functions lie in this process."""
+        return [made.library.get_pointer_to_function(name) for made, name in zip(self._made, self._names, strict=True)]
+
+    def image(self) -> tuple[bytes, list[int]]:
+        """The functions as an image, and where in it each begins; LinkError where that cannot be."""
+        if not LINKED:
+            raise LinkError("images are made on Linux on x86-64 only")
+        module = binding.parse_assembly(self._made[0].library.get_llvm_str())
+        for made in self._made[1:]:
+            module.link_in(binding.parse_assembly(made.library.get_llvm_str()))
+        processor = config.CPU_NAME or binding.get_host_cpu_name()
+        features = config.CPU_FEATURES or binding.get_host_cpu_features().flatten()
+        target = binding.Target.from_triple(binding.get_process_triple())
+        machine = target.create_target_machine(processor, features, opt=3, reloc="pic", codemodel="small")
+        return link(machine.emit_object(module), self._names)
+
+
+def _compiled(function: Any, words: int) -> Any:
+    """A function of so many 64-bit words; where no image can be made, numba keeps what it compiles."""
+    made = njit(**OPTIONS)(function)
+    if not LINKED:
+        with suppress(RuntimeError):  # numba finds no folder that it may write to
+            made.enable_caching()
+            made._cache._cache_file._source_stamp = made_of()  # numba itself would look at this one file alone
+    made.compile((types.int64,) * words)
+    (found,) = made.overloads.values()
+    return found

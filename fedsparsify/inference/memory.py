@@ -1,0 +1,52 @@
+"""Addresses as things to read and write, for the kernels: they are handed plain 64-bit integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import from_dtype, types
+from numba.extending import intrinsic
+
+from .operations import OPERATION
+
+I32, F32 = ir.IntType(32), ir.FloatType()
+
+
+def _seen_as(kind: Any) -> Any:
+    """A function that sees an address as a pointer."""
+
+    @intrinsic
+    def seen(_, address):  # type: ignore[no-untyped-def]
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.inttoptr(args[0], context.get_value_type(kind))
+
+        return kind(types.int64), generate
+
+    return seen
+
+
+floats = _seen_as(types.CPointer(types.float32))
+ints = _seen_as(types.CPointer(types.int32))
+longs = _seen_as(types.CPointer(types.int64))
+operation = _seen_as(from_dtype(OPERATION))
+
+
+@intrinsic
+def bits_of(_, value):  # type: ignore[no-untyped-def]
+    """The bits of a float, as an integer."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], I32)
+
+    return types.int32(types.float32), generate
+
+
+@intrinsic
+def float_of(_, bits):  # type: ignore[no-untyped-def]
+    """The float that the lower 32 bits of an integer stand for."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(builder.trunc(args[0], I32), F32)
+
+    return types.float32(types.int64), generate
