@@ -15,7 +15,7 @@ from real import Processes, process_of
 from fedsparsify import METHODS, RunConfig, load, run
 from fedsparsify.federation.flower.commands import environment, supernode
 from fedsparsify.federation.flower.keys import make_keys
-from fedsparsify.federation.flower.processes import free_port
+from fedsparsify.federation.flower.processes import free_port, running
 from fedsparsify.federation.ledger import read_history
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="starts and ends processes as Linux does")
@@ -45,14 +45,9 @@ def test_the_same_model_as_the_simulator(tmp_path):
         clients = [federation.join(client) for client in range(2)]
         stranger = federation.join(7, "--tries", 1, key="strangers/node-0")
         misled = federation.join(8, "--tries", 1, ca="strangers/ca.crt", key="keys/node-0")
-        keyless = subprocess.run(
-            supernode(federation.superlink, tmp_path / "keys/ca.crt", None, free_port(), {}),
-            env=environment(tmp_path / "keyless"),
-            capture_output=True,
-            text=True,
-            timeout=180,
-        )
-        assert keyless.returncode and "2001" in keyless.stdout + keyless.stderr
+        nobody = supernode(federation.superlink, tmp_path / "keys/ca.crt", None, free_port(), {})
+        with running(nobody, environment(tmp_path / "keyless"), tmp_path / "keyless.log") as keyless:
+            assert keyless.wait(180) and "2001" in federation.words("keyless")
         assert stranger.wait(180) and "2004" in federation.words("join-7")  # a key that nobody registered
         assert misled.wait(180) and "CERTIFICATE_VERIFY_FAILED" in federation.words("join-8")
         assert serve.wait(600) == 0, federation.words("serve")
