@@ -8,7 +8,7 @@ run: .venv/ready
 	$(BIN)/fedsparsify run
 
 test: .venv/ready
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 3 --dist worksteal
 
 slow: .venv/ready
 	$(BIN)/pytest -m slow -n 2
