@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from .cli_ending import show_ending
 from .cli_federation import join, keys, serve
 from .cli_files import export, inspect
 from .cli_inference import bench, infer
@@ -129,8 +130,7 @@ def _sparsity_of(config: RunConfig) -> list[str]:
 
 def _run(config: Path | None, out: Path | None, resume: bool, track: str | None, **flags: Any) -> int:
     from .federation.run import RunFolder, run
-    from .progress import Progress, summary
-    from .report import PAGE, write_report
+    from .progress import Progress
     from .track import tracking
 
     made, folder = _collect(config, out, resume, flags)
@@ -150,12 +150,7 @@ def _run(config: Path | None, out: Path | None, resume: bool, track: str | None,
             console.print(f"Stopped after round {progress.round}. Nothing is lost; go on with:")
             console.print(f"  fedsparsify run --out {folder} --resume", soft_wrap=True, highlight=False)
             return 130
-    notes = write_report(folder)
-    console.print(summary(made, result.history, RunFolder(folder).model))
-    for note in notes:
-        console.print(note)
-    console.print(f"Files: {folder}/", soft_wrap=True, highlight=False)
-    console.print(f"Page: {folder / PAGE}", soft_wrap=True, highlight=False)
+    show_ending(console, made, result.history, folder, RunFolder(folder).model)
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from .cli_ending import show_ending
 from .config import RunConfig, load_config
 from .errors import ConfigError, FedSparsifyError, RunError
 from .federation.flower.patience import Patience
@@ -77,8 +78,7 @@ def serve(
     from .federation.flower.prepare import make_task
     from .federation.flower.processes import Server
     from .federation.ledger import read_history
-    from .progress import Progress, summary
-    from .report import PAGE, write_report
+    from .progress import Progress
 
     console = Console()
     if (keys is not None) + insecure + ray != 1:
@@ -90,8 +90,6 @@ def serve(
     link = Link("127.0.0.1" if ray else host, port, Keys(keys) if keys else None, home, made.clients if ray else 0)
     if link.keys:
         link.keys.check()
-    if folder.config.exists() and not resume:
-        raise RunError(f"{folder.path} already holds a run. Continue it with --resume, or choose another --out.")
     task, app = make_task(made, folder), folder.path / "app"
     told = task.settings() | {"out": str(folder.path.resolve())} | asdict(Patience(**patience))
     write_app(app, told | {"resume": resume})
@@ -121,12 +119,7 @@ def serve(
         if isinstance(error, FedSparsifyError):
             raise
         return 130
-    notes = write_report(folder.path)
-    console.print(summary(made, read_history(folder.history), folder.model))
-    for note in notes:
-        console.print(note)
-    console.print(f"Files: {folder.path}/", soft_wrap=True, highlight=False)
-    console.print(f"Page: {folder.path / PAGE}", soft_wrap=True, highlight=False)
+    show_ending(console, made, read_history(folder.history), folder.path, folder.model)
     return 0
 
 
@@ -138,8 +131,7 @@ def _run_of(config: Path | None, out: Path | None, resume: bool) -> tuple[RunCon
         raise ConfigError("serve needs a CONFIG.toml; or --resume with the --out of a run.")
     folder = RunFolder(out or Path("runs") / (config.stem if config else ""))
     made = load_config(config or folder.config)
-    if resume:
-        folder.check(made)
+    folder.check(made, resume)
     return made, folder
 
 
@@ -187,7 +179,7 @@ def join(
         told["data"] = str(Path(data).resolve()) if data.endswith(".npz") else data
     command = supernode(superlink, ca, key, port or free_port(), told)
     home.mkdir(parents=True, exist_ok=True)
-    console.print(f"$ {shown(command)}", style="dim", soft_wrap=True, highlight=False, markup=False)
+    _say(console)(shown(command))
     _end_on_sigterm()
     try:
         return stay(command, home / "flower", tries, console.print)

@@ -73,7 +73,8 @@ ALLOWED = {
     "track": {"config", "errors", "federation"},
     "report": {"errors", "methods", "options", "wire"},
     "export": {"errors", "graph", "model", "wire"},
-    "cli_federation": {"config", "errors", "federation", "options", "progress", "report"},
+    "cli_ending": {"config", "federation", "progress", "report"},
+    "cli_federation": {"cli_ending", "config", "errors", "federation", "options", "progress"},
     "cli_files": {"export", "wire"},
     "cli_report": {"errors", "inference", "report", "wire"},
     "cli_sweep": {"config", "federation", "progress", "report"},
@@ -81,6 +82,7 @@ ALLOWED = {
     "rivals": {"export", "graph", "model", "wire"},
     "cli_inference": {"data", "errors", "inference", "model", "rivals", "wire"},
     "cli": {
+        "cli_ending",
         "cli_federation",
         "cli_files",
         "cli_inference",

@@ -12,7 +12,7 @@ from torch import nn
 from ..config import Training
 from ..data.partition import Indices
 from ..keyed import client_seed, key_of, pad_crop_flip, seeded, step_key
-from ..methods import Client, Fit, Request, Score, Update
+from ..methods import Client, Fit, Request, Score, Update, played
 from ..model import Floats, SparseModel
 from .flat import FlatModule, flat_gradient, hessian_gradient
 
@@ -72,13 +72,7 @@ class Worker:
 
     def run(self, client: Client) -> Update:
         """Answer the client's requests until it returns its update."""
-        request = next(client)
-        try:
-            while True:
-                request = client.send(self.answer(request))
-        except StopIteration as done:
-            update: Update = done.value
-            return replace(update, client=self.client)
+        return replace(played(client, self.answer), client=self.client)
 
     def answer(self, request: Request) -> Update:
         """Do what one request asks for."""

@@ -75,15 +75,15 @@ class RunFolder:
             with atomic(self.config) as file:
                 file.write(to_toml(config).encode())
             return None
-        if not resume:
-            raise RunError(f"{self.path} already holds a run. Continue it with --resume, or choose another --out.")
-        self.check(config)
+        self.check(config, resume)
         return Checkpoint.load(self.checkpoint) if self.checkpoint.exists() else None
 
-    def check(self, config: RunConfig) -> None:
-        """Refuse a folder that holds a run of another configuration."""
+    def check(self, config: RunConfig, resume: bool = True) -> None:
+        """Refuse a folder that holds a run of another configuration, or any run that is not to go on."""
         if not self.config.exists():
             return
+        if not resume:
+            raise RunError(f"{self.path} already holds a run. Continue it with --resume, or choose another --out.")
         if different := config.differences(load_config(self.config)):
             raise RunError(
                 f"{self.path} holds a run of another configuration: {'; '.join(different)}. "

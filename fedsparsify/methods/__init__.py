@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import ConfigError
 from ..plugins import load_named
 from .at_initialisation import AtInitialisation
-from .base import Client, Fit, Gradual, Method, Purging, Request, Score, Update, tally, tally_scored
+from .base import Client, Fit, Gradual, Method, Purging, Request, Score, Update, played, tally, tally_scored
 from .fedavg import FedAvg, FedAvgMFL
 from .feddst import FedDST
 from .fedprox import FedProx
@@ -65,6 +65,7 @@ __all__ = [
     "Snip",
     "Update",
     "method_class",
+    "played",
     "tally",
     "tally_scored",
 ]

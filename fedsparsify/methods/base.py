@@ -83,6 +83,17 @@ Request: TypeAlias = Fit | Score
 Client: TypeAlias = Generator[Request, Update, Update]
 
 
+def played(client: Client, answer: Callable[[Request], Update]) -> Update:
+    """A client's update, its requests answered one after the other."""
+    request = next(client)
+    try:
+        while True:
+            request = client.send(answer(request))
+    except StopIteration as done:
+        update: Update = done.value
+        return update
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """Fit at the clients, weighted mean at the server: FedAvg, and the base of every other method.

@@ -11,7 +11,7 @@ from flwr.app import Context, Message, MessageType, RecordDict
 
 from ...config import RunConfig
 from ...errors import ConfigError
-from ...methods import Client, Fit, Method, Request, Update
+from ...methods import Client, Fit, Method, Request, Update, played
 from ...model import SparseModel
 from ...wire.codec import decode, encode, known_name, mask_name
 from .messages import MODEL, RECORD, Answer, Parcel
@@ -72,13 +72,7 @@ class Loop:
 
     def run(self, client: Client) -> Update:
         """Play the client's half of a round."""
-        request = next(client)
-        try:
-            while True:
-                request = client.send(self._fit(request))
-        except StopIteration as done:
-            update: Update = done.value
-            return update
+        return played(client, self._fit)
 
     def _fit(self, request: Request) -> Update:
         if not isinstance(request, Fit):
