@@ -9,8 +9,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from fedsparsify.inference.machine import lanes_here
-from fedsparsify.inference.simd import F32, Emitter, Values, sides
+from fedsparsify.native.machine import lanes_here
+from fedsparsify.native.simd import F32, Emitter, Values, sides
 
 SUMS = 12
 

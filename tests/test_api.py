@@ -78,7 +78,8 @@ ALLOWED = {
     "cli_files": {"export", "wire"},
     "cli_report": {"errors", "inference", "report", "wire"},
     "cli_sweep": {"config", "federation", "progress", "report"},
-    "inference": {"arrays", "errors", "graph", "model", "wire"},
+    "inference": {"arrays", "errors", "graph", "model", "native", "wire"},
+    "native": set(),
     "rivals": {"export", "graph", "model", "wire"},
     "cli_inference": {"data", "errors", "inference", "model", "rivals", "wire"},
     "cli": {
@@ -109,8 +110,8 @@ HEAVY = {
     "flwr": {"federation/flower"},
     "cryptography": {"federation/flower"},
     "onnx": {"export", "rivals"},
-    "numba": {"inference"},
-    "llvmlite": {"inference"},
+    "numba": {"inference", "native"},
+    "llvmlite": {"inference", "native"},
     "safetensors": {"export"},
 }
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import compiled, inlined
+from ..native.compiled import compiled, inlined
+from ..native.memory import floats
 from .dense_simd import dense_tile, winograd_in, winograd_out
-from .memory import floats
 from .operations import FREQUENCIES, PLANE_GAP
 
 ONE, TWO, EIGHT, SIXTEEN = (0,), (0,) * 2, (0,) * 8, (0,) * 16

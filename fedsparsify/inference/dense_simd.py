@@ -12,8 +12,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from ..native.simd import F32, FLOAT_BYTES, I32, I64, Emitter, Values, grid, sides
 from .operations import FREQUENCIES
-from .simd import F32, FLOAT_BYTES, I32, I64, Emitter, Values, grid, sides
 
 
 @intrinsic

@@ -16,11 +16,11 @@ import numpy as np
 from ..errors import ModelError
 from ..graph import INPUT, Node
 from ..model import Floats, SparseModel, Survivors
+from ..native.machine import cores_here, lanes_here
 from ..wire.artefact import load, load_network
 from .builder import weight_vectors
 from .crew import Crew
 from .layers import KERNELS, Recipe
-from .machine import cores_here, lanes_here
 from .native import native_code
 from .program import Program, build_program
 from .shapes import Shape, is_flat, shapes_of

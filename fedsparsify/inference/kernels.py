@@ -8,14 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import from_dtype
 
-from .compiled import compiled, inlined
-from .curves import bend, exponential
+from ..native.compiled import compiled, inlined
+from ..native.exponential import exponential
+from ..native.memory import floats, ints, longs, seen_as
+from ..native.simd import transpose
+from .curves import bend
 from .dense_kernels import dense, winograd
-from .memory import floats, ints, longs, operation
 from .operations import JOB, OPERATION, Kind
-from .simd import sparse_tile
 from .small_simd import small_tile
+from .sparse_simd import sparse_tile
 from .vectors import (
     await_mail,
     copy_float,
@@ -26,7 +29,6 @@ from .vectors import (
     pool_square,
     read_int,
     shift_lanes,
-    transpose,
 )
 
 ONE, TWO, FOUR = (0,), (0,) * 2, (0,) * 4
@@ -34,6 +36,17 @@ ONE, TWO, FOUR = (0,), (0,) * 2, (0,) * 4
     int(kind) for kind in Kind
 )
 ROW_BYTES = OPERATION.itemsize
+operation = seen_as(from_dtype(OPERATION))
+
+
+def entries(lanes: int) -> list[Any]:
+    """The functions that Python calls, for one width of vectors: see native.py."""
+    width = (0,) * lanes
+
+    def served(program: Any, arena: Any, x: Any, y: Any, images: Any, gate: Any, comings: Any, mail: Any) -> None:
+        serve(width, program, arena, x, y, images, gate, comings, mail)
+
+    return [served, post.py_func]
 
 
 @compiled

@@ -14,7 +14,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .simd import F32, I32, I64, Emitter, Values, begin, end, grid, sides
+from ..native.simd import F32, I32, I64, Emitter, Values, grid, sides
+from .sparse_simd import begin, end
 
 PLACES = 9  # of a kernel
 
@@ -25,7 +26,7 @@ def small_tile(  # type: ignore[no-untyped-def]
 ):
     """One output channel of whole images, over one visit of the stream (see streams.small_stream).
 
-    Starts and ends as simd.sparse_tile does; returns the address behind the visit.
+    Starts and ends as sparse_simd.sparse_tile does; returns the address behind the visit.
     """
     lanes, height, breadth = sides(width, rows, columns)
     tile = height * breadth

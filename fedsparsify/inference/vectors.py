@@ -1,4 +1,4 @@
-"""Small vector operations beside the convolutions: shifting lanes, pooling a window, transposing a block."""
+"""Small vector operations beside the convolutions: shifting lanes, pooling a window, meeting other threads."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from ..native.simd import F32, I32, I64, Emitter, Values, grid, sides
 from .operations import ASLEEP, IDLE, JOB, YIELD_PLACE
-from .simd import F32, I32, I64, Emitter, Values, grid, sides
 
 PATIENCE = 2000  # looks at a gate before the core is given away between them
 DROWSY = 6000  # looks before a helper sleeps
@@ -159,40 +159,6 @@ def pool_square(_, width, target, source, row, factor, shift, low, high):  # typ
 
     i64, f32 = types.int64, types.float32
     return types.void(width, i64, i64, i64, f32, f32, f32, f32), generate
-
-
-@intrinsic
-def transpose(_, width, target, target_step, source, source_step):  # type: ignore[no-untyped-def]
-    """A square of floats, as wide as a vector, with rows and columns exchanged."""
-    (lanes,) = sides(width)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, target, target_step, source, source_step = args
-        e = Emitter(builder, lanes)
-        rows: Values = []
-        for _ in range(lanes):
-            rows.append(e.load_anywhere(source))
-            source = builder.add(source, source_step)
-        distance = 1
-        while distance < lanes:
-            for i in (i for i in range(lanes) if not i & distance):
-                a, b = rows[i], rows[i + distance]
-                take = [[], []]  # type: ignore[var-annotated]
-                for lane in range(lanes):
-                    upper = bool(lane & distance)
-                    take[0].append(lane - distance + lanes if upper else lane)
-                    take[1].append(lane + lanes if upper else lane + distance)
-                rows[i], rows[i + distance] = (
-                    builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, lanes), t)) for t in take
-                )
-            distance *= 2
-        for value in rows:
-            e.store(value, target)
-            target = builder.add(target, target_step)
-        return context.get_dummy_value()
-
-    i64 = types.int64
-    return types.void(width, i64, i64, i64, i64), generate
 
 
 def _spin(builder: Any, gate: Any, done: Any, limit: int | None, tired: Any) -> None:

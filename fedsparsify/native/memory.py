@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import from_dtype, types
+from numba import types
 from numba.extending import intrinsic
-
-from .operations import OPERATION
 
 I32, F32 = ir.IntType(32), ir.FloatType()
 
 
-def _seen_as(kind: Any) -> Any:
+def seen_as(kind: Any) -> Any:
     """A function that sees an address as a pointer."""
 
     @intrinsic
@@ -26,10 +24,9 @@ def _seen_as(kind: Any) -> Any:
     return seen
 
 
-floats = _seen_as(types.CPointer(types.float32))
-ints = _seen_as(types.CPointer(types.int32))
-longs = _seen_as(types.CPointer(types.int64))
-operation = _seen_as(from_dtype(OPERATION))
+floats = seen_as(types.CPointer(types.float32))
+ints = seen_as(types.CPointer(types.int32))
+longs = seen_as(types.CPointer(types.int64))
 
 
 @intrinsic

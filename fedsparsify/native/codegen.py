@@ -1,6 +1,6 @@
-"""Machine code of the kernels for one width of vectors, made by numba.
+"""Machine code of the kernels made by numba.
 
-Importing this takes long and much memory: native.py does so only where no image was kept.
+Importing this takes long and much memory: images.py does so only where no image was kept.
 """
 
 from __future__ import annotations
@@ -8,29 +8,28 @@ from __future__ import annotations
 import platform
 import sys
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from llvmlite import binding
 from numba import config, njit, types
 
-from . import kernels
 from .compiled import OPTIONS
+from .images import Kernels, made_of
 from .linking import LinkError, link
-from .native import made_of
 
 LINKED = sys.platform == "linux" and platform.machine() == "x86_64"  # elsewhere numba's own cache must do
 
 
 class Code:
-    """The functions that Python calls, compiled: kernels.serve for one width, and kernels.post."""
+    """The functions of some kernels, compiled for one width of vectors."""
 
-    def __init__(self, lanes: int) -> None:
-        width = (0,) * lanes
-
-        def serve(program: Any, arena: Any, x: Any, y: Any, images: Any, gate: Any, comings: Any, mail: Any) -> None:
-            kernels.serve(width, program, arena, x, y, images, gate, comings, mail)
-
-        self._made = [_compiled(serve, 8), _compiled(kernels.post.py_func, 2)]
+    def __init__(self, kernels: Kernels, lanes: int) -> None:
+        module = import_module(kernels.module)
+        self._made = [
+            _compiled(function, words, made_of(kernels))
+            for function, words in zip(module.entries(lanes), kernels.words, strict=True)
+        ]
         self._names = [made.fndesc.llvm_func_name for made in self._made]
 
     def addresses(self) -> list[int]:
@@ -51,13 +50,13 @@ class Code:
         return link(machine.emit_object(module), self._names)
 
 
-def _compiled(function: Any, words: int) -> Any:
+def _compiled(function: Any, words: int, stamp: object) -> Any:
     """A function of so many 64-bit words; where no image can be made, numba keeps what it compiles."""
     made = njit(**OPTIONS)(function)
     if not LINKED:
         with suppress(RuntimeError):  # numba finds no folder that it may write to
             made.enable_caching()
-            made._cache._cache_file._source_stamp = made_of()  # numba itself would look at this one file alone
+            made._cache._cache_file._source_stamp = stamp  # numba itself would look at this one file alone
     made.compile((types.int64,) * words)
     (found,) = made.overloads.values()
     return found

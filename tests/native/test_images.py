@@ -14,10 +14,12 @@ import pytest
 from llvmlite import binding
 
 from fedsparsify.errors import ModelError
-from fedsparsify.inference import codegen, native
-from fedsparsify.inference.linking import LinkError, link
-from fedsparsify.inference.machine import lanes_here
-from fedsparsify.inference.native import Native, keep, mapped
+from fedsparsify.inference import native
+from fedsparsify.inference.native import KERNELS
+from fedsparsify.native import codegen, images, machine
+from fedsparsify.native.images import PACKAGE, SHARED, Kernels, keep, made_of, mapped
+from fedsparsify.native.linking import LinkError, link
+from fedsparsify.native.machine import lanes_here
 
 linked = pytest.mark.skipif(not codegen.LINKED, reason="images are made on Linux on x86-64 only")
 
@@ -33,7 +35,7 @@ def test_the_engine_needs_no_training_framework() -> None:
 
 @linked
 def test_serving_needs_no_compiler_once_an_image_is_kept() -> None:
-    assert isinstance(native.native_code(lanes_here()), Native)  # keeps one, where none was
+    native.native_code(lanes_here())  # keeps one, where none was
     code = (
         "import sys; from fedsparsify.inference.native import native_code; "
         f"native_code({lanes_here()}); sys.exit('numba' in sys.modules or 'llvmlite' in sys.modules)"
@@ -49,6 +51,7 @@ def object_file(text: str) -> bytes:
     return bytes(machine.emit_object(binding.parse_assembly(text)))
 
 
+SOME = Kernels("some", "nowhere", (8, 2), ())
 TWO = """
 @numbers = private constant [4 x i64] [i64 10, i64 20, i64 30, i64 40]
 define i32 @second(ptr %result, ptr %exception, i64 %index, i64 %target) {
@@ -69,11 +72,11 @@ define i32 @first(ptr %a, ptr %b, i64 %index, i64 %c, i64 %d, i64 %e, i64 %f, i6
 def test_an_image_runs_from_its_file(tmp_path: Path) -> None:
     """Code that reads a table of its own and calls a function of its own: two relocations."""
     image, places = link(object_file(TWO), ["first", "second"])
-    keep(tmp_path / "deep" / "image", image, places)
-    functions = mapped(tmp_path / "deep" / "image")
+    keep(SOME, tmp_path / "deep" / "image", image, places)
+    first, second = mapped(SOME, tmp_path / "deep" / "image")
     found = np.zeros(2, np.int64)
-    functions.execute(2, found.ctypes.data, 0, 0, 0)
-    functions.post(3, found.ctypes.data + 8)
+    first(2, found.ctypes.data, 0, 0, 0, 0, 0, 0)
+    second(3, found.ctypes.data + 8)
     assert found.tolist() == [30, 40]
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["image"]
 
@@ -99,7 +102,7 @@ def test_what_cannot_stand_alone_makes_no_image(text: str, said: str) -> None:
 @pytest.mark.parametrize("change", ["cut", "emptied", "bit", "magic", "writable"])
 def test_damaged_images_are_refused(tmp_path: Path, change: str) -> None:
     path = tmp_path / "image"
-    keep(path, *link(object_file(TWO), ["first", "second"]))
+    keep(SOME, path, *link(object_file(TWO), ["first", "second"]))
     data = bytearray(path.read_bytes())
     if change == "bit":
         data[-1] ^= 1
@@ -109,7 +112,7 @@ def test_damaged_images_are_refused(tmp_path: Path, change: str) -> None:
     if change == "writable":
         path.chmod(0o666)
     with pytest.raises(ValueError, match=r"damaged|cut off|by others"):
-        mapped(path)
+        mapped(SOME, path)
 
 
 class Compiler:
@@ -118,7 +121,7 @@ class Compiler:
     count = 0
     text = TWO
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, kernels: Kernels, lanes: int) -> None:
         Compiler.count += 1
 
     def addresses(self) -> list[int]:
@@ -136,7 +139,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> type[Compiler]:
 
 
 def fresh(lanes: int) -> Any:
-    return native._native_code.__wrapped__(lanes)
+    return images._functions.__wrapped__(SOME, lanes)
 
 
 @linked
@@ -144,12 +147,12 @@ def test_compiled_once_and_kept_where_it_can_be(
     compiler: type[Compiler], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(native, "_folders", lambda: [tmp_path / "file", tmp_path / "good"])
+    monkeypatch.setattr(images, "_folders", lambda: [tmp_path / "file", tmp_path / "good"])
     for _ in range(2):
         fresh(16)
     assert compiler.count == 1
     assert len(list((tmp_path / "good").iterdir())) == 1
-    monkeypatch.setattr(native, "made_of", lambda: ("the same", "other compilers"))
+    monkeypatch.setattr(images, "made_of", lambda kernels: ("the same", "other compilers"))
     fresh(16)
     assert compiler.count == 2
 
@@ -158,28 +161,31 @@ def test_compiled_once_and_kept_where_it_can_be(
 def test_without_a_compiler_an_image_made_by_any_will_do(
     compiler: type[Compiler], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(native, "_folders", lambda: [tmp_path])
+    monkeypatch.setattr(images, "_folders", lambda: [tmp_path])
     fresh(16)
-    monkeypatch.setattr(native, "find_spec", lambda name: None)
-    kernels, compilers = native.made_of.__wrapped__()
-    assert (kernels, compilers) == (native.made_of()[0], None)
-    monkeypatch.setattr(native, "made_of", lambda: (kernels, None))
+    monkeypatch.setattr(images, "find_spec", lambda name: None)
+    sources, compilers = made_of.__wrapped__(SOME)
+    assert (sources, compilers) == (made_of(SOME)[0], None)
+    monkeypatch.setattr(images, "made_of", lambda kernels: (sources, None))
     fresh(16)
     assert compiler.count == 1
-    with pytest.raises(ModelError, match="fedsparsify"):
+    with pytest.raises(ImportError, match="needs numba"):
         fresh(8)
+    monkeypatch.setattr(native, "KERNELS", lambda lanes: fresh(8))
+    with pytest.raises(ModelError, match=r"pip install 'fedsparsify\[infer\]'"):
+        native.native_code(8)
 
 
 def test_images_lie_beside_the_package_or_in_the_users_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert native._folders() == [Path(native.__file__).parent / "__pycache__", tmp_path / "fedsparsify"]
+    assert images._folders() == [Path(images.__file__).parent / "__pycache__", tmp_path / "fedsparsify"]
 
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", homeless)
-    assert len(native._folders()) == 1
+    assert len(images._folders()) == 1
 
 
 @linked
@@ -187,20 +193,22 @@ def test_without_a_folder_or_an_image_it_compiles_every_time(
     compiler: type[Compiler], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(native, "_folders", lambda: [tmp_path / "file"])
+    monkeypatch.setattr(images, "_folders", lambda: [tmp_path / "file"])
     for _ in range(2):
         fresh(16)
-    monkeypatch.setattr(native, "_folders", lambda: [tmp_path / "good"])
+    monkeypatch.setattr(images, "_folders", lambda: [tmp_path / "good"])
     monkeypatch.setattr(compiler, "text", "define i32 @other() { ret i32 0 }")
     fresh(16)
     assert compiler.count == 3
 
 
 def test_what_numba_keeps_where_there_are_no_images(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from fedsparsify.inference.kernels import post
+
     monkeypatch.setattr(codegen, "LINKED", False)
     monkeypatch.setattr(codegen.config, "CACHE_DIR", str(tmp_path))
     for hits in (0, 1):
-        made = codegen._compiled(codegen.kernels.post.py_func, 2)
+        made = codegen._compiled(post.py_func, 2, made_of(KERNELS))
         address = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
         function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)(address)
         mail, unused = np.arange(6), np.zeros(2, np.int64)
@@ -211,18 +219,23 @@ def test_what_numba_keeps_where_there_are_no_images(monkeypatch: pytest.MonkeyPa
         codegen.Code.image(None)  # type: ignore[arg-type]
 
 
-def test_images_are_bound_to_the_processor_and_all_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = native.made_of.__wrapped__()
-    assert before == native.made_of.__wrapped__()
-    monkeypatch.setattr(native, "processor", lambda: "another")
-    assert native.made_of.__wrapped__() != before
-    folder, needed, seen = Path(native.__file__).parent, ["codegen"], set()
+@pytest.mark.parametrize("kernels", [KERNELS], ids=lambda kernels: kernels.name)
+def test_images_are_bound_to_the_processor_and_all_sources(monkeypatch: pytest.MonkeyPatch, kernels: Kernels) -> None:
+    before = made_of.__wrapped__(kernels)
+    assert before == made_of.__wrapped__(kernels)
+    monkeypatch.setattr(images, "processor", lambda: "another")
+    assert made_of.__wrapped__(kernels) != before
+    native_folder = PACKAGE / "native"
+    needed = [PACKAGE.parent / f"{kernels.module.replace('.', '/')}.py", native_folder / "codegen.py"]
+    seen = set()
     while needed:
-        seen.add(name := needed.pop())
-        text = (folder / f"{name}.py").read_text()
-        found = re.findall(r"^from \.(\w+) import", text, re.M) + re.findall(r"^from \. import (\w+)$", text, re.M)
-        needed += [other for other in found if other not in seen and other != "native"]
-    assert seen == set(native.SOURCES)
+        seen.add(path := needed.pop())
+        for dots, package, name in re.findall(r"^from (\.+)(\w+\.)?(\w+) import", path.read_text(), re.M):
+            other = path.parents[len(dots) - 1] / package.rstrip(".") / f"{name}.py"
+            needed += [other] if other not in seen and other != native_folder / "images.py" else []
+    ours = {PACKAGE / name for name in kernels.sources}
+    assert seen <= ours | {native_folder / f"{name}.py" for name in SHARED}
+    assert ours <= seen
 
 
 def test_the_machine_has_vectors() -> None:
@@ -230,8 +243,6 @@ def test_the_machine_has_vectors() -> None:
 
 
 def test_vectors_are_found_where_linux_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedsparsify.inference import machine
-
     told = lanes_here()
     monkeypatch.setattr(machine, "processor", lambda: "")
     assert lanes_here() == told

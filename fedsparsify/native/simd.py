@@ -15,7 +15,6 @@ from numba.extending import intrinsic
 
 I32, I64, F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 FLOAT_BYTES = 4
-IN_FLIGHT = 8  # additions under way at a time that hide the latency of one
 
 Values = list[Any]
 
@@ -132,100 +131,35 @@ def grid(e: Emitter, base: Any, row: Any, column: Any, rows: int, columns: int) 
     return addresses
 
 
-def begin(e: Emitter, first: Any, bias: Any, scratch: Values) -> Values:
-    """Sums at the start of a visit: the bias in a channel's first one, else what was kept in `scratch`."""
-    return e.either(first, lambda: [e.splat(bias)] * len(scratch), lambda: [e.load(place) for place in scratch])
-
-
-def end(e: Emitter, last: Any, sums: Values, scratch: Values, places: Values, low: Any, high: Any) -> None:
-    """Sums at the end of a visit: clamped to their places in a channel's last one, else kept in `scratch`."""
-
-    def finish() -> Values:
-        bounds = e.splat(low), e.splat(high)
-        for total, place in zip(sums, places, strict=True):
-            e.store(e.clamp(total, *bounds), place)
-        return []
-
-    def keep() -> Values:
-        for total, place in zip(sums, scratch, strict=True):
-            e.store(total, place)
-        return []
-
-    e.either(last, finish, keep)
-
-
 @intrinsic
-def sparse_tile(  # type: ignore[no-untyped-def]
-    _, width, rows, columns, strided, x, row, column, stream, partial, first, last, bias, out, out_row, low, high
-):
-    """One output channel of a rows × columns tile, over one visit of the stream (see streams.py).
-
-    Starts from the bias if `first`, else from `partial`; ends in `out`, clamped, if `last`, else in `partial`.
-    `strided` is a tuple of two where inputs of neighbouring outputs do not lie side by side; then there are no pairs.
-    Returns the address behind the visit.
-    """
-    lanes, height, breadth, apart = sides(width, rows, columns, strided)
-    tile = height * breadth
-    sets = max(1, IN_FLIGHT // tile)
+def transpose(_, width, target, target_step, source, source_step):  # type: ignore[no-untyped-def]
+    """A square of floats, as wide as a vector, with rows and columns exchanged."""
+    (lanes,) = sides(width)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, _, _, _, x, row, column, stream, partial, first, last, bias, out, out_row, low, high = args
+        _, target, target_step, source, source_step = args
         e = Emitter(builder, lanes)
-        if apart == 1:
-            column = ir.Constant(I64, e.bytes)  # part of the instructions, which makes them a tenth faster
-        scratch = [e.at(partial, t * e.bytes) for t in range(tile)]
-        counts = [builder.zext(e.load(e.at(stream, k * 4), I32), I64) for k in range(3)]
-        stream = e.at(stream, 12)
+        rows: Values = []
+        for _ in range(lanes):
+            rows.append(e.load_anywhere(source))
+            source = builder.add(source, source_step)
+        distance = 1
+        while distance < lanes:
+            for i in (i for i in range(lanes) if not i & distance):
+                a, b = rows[i], rows[i + distance]
+                take = [[], []]  # type: ignore[var-annotated]
+                for lane in range(lanes):
+                    upper = bool(lane & distance)
+                    take[0].append(lane - distance + lanes if upper else lane)
+                    take[1].append(lane + lanes if upper else lane + distance)
+                rows[i], rows[i + distance] = (
+                    builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, lanes), t)) for t in take
+                )
+            distance *= 2
+        for value in rows:
+            e.store(value, target)
+            target = builder.add(target, target_step)
+        return context.get_dummy_value()
 
-        def add(sums: Values, at: Any) -> Values:
-            """One weight and the offset of its input."""
-            weight = e.splat(e.load(at, F32))
-            base = builder.add(x, builder.sext(e.load(e.at(at, 4), I32), I64))
-            cells = grid(e, base, row, column, height, breadth)
-            return [e.fma(weight, e.load(cell), total) for cell, total in zip(cells, sums, strict=True)]
-
-        def add_pair(state: Values, right: int, below: int) -> Values:
-            """Two weights that are neighbours, to the right or below: most inputs serve both."""
-            *sums, at = state
-            weights = [e.splat(e.load(e.at(at, k * 4), F32)) for k in range(2)]
-            base = builder.add(x, builder.sext(e.load(e.at(at, 8), I32), I64))
-            cells = iter(grid(e, base, row, column, height + below, breadth + right))
-            for i in range(height + below):
-                for j in range(breadth + right):
-                    value = e.load(next(cells))
-                    if i < height and j < breadth:
-                        sums[i * breadth + j] = e.fma(weights[0], value, sums[i * breadth + j])
-                    if i >= below and j >= right:
-                        t = (i - below) * breadth + j - right
-                        sums[t] = e.fma(weights[1], value, sums[t])
-            return [*sums, e.at(at, 12)]
-
-        def several(state: Values) -> Values:
-            *sums, at = state
-            done: Values = []
-            for k in range(sets):
-                done += add(sums[k * tile : (k + 1) * tile], e.at(at, k * 8))
-            return [*done, e.at(at, sets * 8)]
-
-        sums = begin(e, first, bias, scratch)
-        more = [e.constant(0.0)] * (tile * (sets - 1))
-        amount = ir.Constant(I64, sets)
-        *sums, stream = e.loop(builder.udiv(counts[0], amount), [*sums, *more, stream], several)
-        for k in range(1, sets):
-            added = zip(sums[:tile], sums[k * tile : (k + 1) * tile], strict=True)
-            sums[:tile] = [builder.fadd(a, b) for a, b in added]
-        state = [*sums[:tile], stream]
-        if sets > 1:
-            rest = builder.urem(counts[0], amount)
-            state = e.loop(rest, state, lambda s: [*add(s[:-1], s[-1]), e.at(s[-1], 8)])
-        if height > 1 and apart == 1:  # smaller tiles gain nothing from pairs
-            state = e.loop(counts[1], state, lambda s: add_pair(s, 1, 0))
-            state = e.loop(counts[2], state, lambda s: add_pair(s, 0, 1))
-        *sums, stream = state
-        places = grid(e, out, out_row, ir.Constant(I64, e.bytes), height, breadth)
-        end(e, last, sums, scratch, places, low, high)
-        return stream
-
-    i64, f32 = types.int64, types.float32
-    numbers = (i64, i64, i64, i64, i64, i64, i64, f32, i64, i64, f32, f32)
-    return i64(width, rows, columns, strided, *numbers), generate
+    i64 = types.int64
+    return types.void(width, i64, i64, i64, i64), generate

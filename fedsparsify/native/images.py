@@ -1,0 +1,181 @@
+"""Kernels as Python calls them: mapped from an image that was kept on disk, else compiled now.
+
+Numba takes 60 MB to import and seconds to compile. What comes out is some 100 KB of machine code that needs neither
+numba nor LLVM, so that it is kept (see linking.py), and later processes start without them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib.util import find_spec
+from pathlib import Path
+from struct import Struct
+from threading import Lock
+from zlib import adler32, crc32
+
+import numpy as np
+
+from .linking import ALIGNMENT, LinkError
+from .machine import processor
+
+MAGIC = b"FSKERN\x00\x02"
+PACKAGE = Path(__file__).parent.parent
+SHARED = ("codegen", "compiled", "exponential", "linking", "memory", "simd")  # sources of this package
+NUMBA_SETTINGS = ("CPU_NAME", "CPU_FEATURES", "OPT", "ENABLE_AVX")
+_compiling = Lock()
+
+Function = Callable[..., object]  # of 64-bit words, most of them addresses
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Functions that are compiled together and kept as one image."""
+
+    name: str  # of the image's file
+    module: str  # its `entries(lanes)` are the functions; importing it takes numba
+    words: tuple[int, ...]  # that each function takes
+    sources: tuple[str, ...]  # all files that the functions are made of, besides those of this package
+
+    def __call__(self, lanes: int) -> list[Function]:
+        """The functions for a width of vectors; ImportError where no image was kept and there is no compiler."""
+        with _compiling:
+            return _functions(self, lanes)
+
+    @property
+    def head(self) -> Struct:
+        """Magic, where the functions begin, checksum of the image."""
+        return Struct(f"<8s{len(self.words) + 1}Q")
+
+    @property
+    def image_at(self) -> int:
+        """Where the image begins in its file."""
+        return -(-self.head.size // ALIGNMENT) * ALIGNMENT
+
+
+@cache
+def _functions(kernels: Kernels, lanes: int) -> list[Function]:
+    sources, compilers = made_of(kernels)
+    name = f"{kernels.name}-{lanes}-{sources}"
+    if compilers is None:  # an image made by any will do
+        paths = [path for folder in _folders() for path in sorted(folder.glob(f"{name}-*"))]
+    else:
+        paths = [folder / f"{name}-{compilers}" for folder in _folders()]
+    for path in paths:
+        with suppress(OSError, ValueError):
+            return mapped(kernels, path)
+    if compilers is None:
+        raise ImportError(f"the {kernels.name} kernels are compiled once per machine, which needs numba")
+    for path in paths:
+        with suppress(OSError), _alone(path):
+            return _mapped_or_compiled(kernels, lanes, path)
+    return _compiled(kernels, lanes)
+
+
+def _mapped_or_compiled(kernels: Kernels, lanes: int, path: Path) -> list[Function]:
+    """What another process has kept while this one waited, else compiled now and kept."""
+    with suppress(OSError, ValueError):
+        return mapped(kernels, path)
+    return _compiled(kernels, lanes, path)
+
+
+def _compiled(kernels: Kernels, lanes: int, path: Path | None = None) -> list[Function]:
+    """The kernels, compiled; kept at `path`, and mapped from there, where that can be."""
+    from .codegen import Code
+
+    code = Code(kernels, lanes)
+    if path is not None:
+        with suppress(LinkError, OSError, ValueError):
+            keep(kernels, path, *code.image())
+            return mapped(kernels, path)
+    return _callable(kernels, code.addresses(), code)
+
+
+def _callable(kernels: Kernels, addresses: Sequence[int], memory: object) -> list[Function]:
+    """Functions at addresses; `memory` holds what they point at."""
+    held = memory, (unused := ctypes.create_string_buffer(16))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))  # threads may run it while the interpreter ends
+    made: list[Function] = []
+    for words, address in zip(kernels.words, addresses, strict=True):
+        kind = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * words)
+        # Numba hands results and exceptions back through two addresses first; there are none.
+        made.append(partial(kind(address), ctypes.addressof(unused), ctypes.addressof(unused) + 8))
+    return made
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Wait until no other process compiles the same; OSError where nothing can be written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as file:
+        if os.name == "posix":
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+        with suppress(OSError):
+            Path(file.name).unlink()
+
+
+def keep(kernels: Kernels, path: Path, image: bytes, places: Sequence[int]) -> None:
+    """Write an image; whoever maps it meanwhile sees the old file or the new one."""
+    from tempfile import NamedTemporaryFile
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = kernels.head.pack(MAGIC, *places, crc32(image))
+    with NamedTemporaryFile(dir=path.parent, prefix=".kernels-", delete=False) as file:
+        try:
+            file.write(head.ljust(kernels.image_at, b"\0") + image)
+            file.flush()
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+
+
+def mapped(kernels: Kernels, path: Path) -> list[Function]:
+    """The functions of an image on disk. A file that is damaged, or that others could have written, is refused."""
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        if status.st_uid not in (0, os.getuid()) or status.st_mode & 0o022:
+            raise ValueError(f"{path} could have been written by others")
+        memory = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC)
+    if len(memory) <= kernels.image_at:
+        raise ValueError(f"{path} is cut off")
+    magic, *places, checksum = kernels.head.unpack_from(memory)
+    if magic != MAGIC or crc32(memoryview(memory)[kernels.image_at :]) != checksum:
+        raise ValueError(f"{path} is damaged")
+    start = np.frombuffer(memory, np.uint8).ctypes.data + kernels.image_at
+    return _callable(kernels, [start + place for place in places], memory)
+
+
+def _folders() -> list[Path]:
+    """Where images are kept: beside the package, else in the user's cache."""
+    folders = [Path(__file__).parent / "__pycache__"]
+    with suppress(RuntimeError):  # a user without a home
+        folders.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedsparsify")
+    return folders
+
+
+@cache
+def made_of(kernels: Kernels) -> tuple[str, str | None]:
+    """What an image depends on: the kernels' sources and the processor; numba and LLVM, or None without them."""
+    paths = [*(PACKAGE / name for name in kernels.sources), *(PACKAGE / "native" / f"{name}.py" for name in SHARED)]
+    sources = [processor().encode(), *(path.read_bytes() for path in paths)]
+    specs = [find_spec(package) for package in ("numba", "llvmlite")]
+    places = [Path(spec.origin).parent / "_version.py" for spec in specs if spec and spec.origin]
+    settings = repr([os.environ.get(f"NUMBA_{name}") for name in NUMBA_SETTINGS]).encode()
+    compilers = _digest([settings, *(path.read_bytes() for path in places)]) if len(places) == 2 else None
+    return _digest(sources), compilers
+
+
+def _digest(parts: Sequence[bytes]) -> str:
+    """Two checksums, as hashlib would load OpenSSL."""
+    text = b"\n".join(parts)
+    return f"{crc32(text):08x}{adler32(text):08x}"
