@@ -64,7 +64,7 @@ ALLOWED = {
     "config": {"errors", "options", "schedule", "methods", "data"},
     "keyed": set(),
     "networks": {"errors", "model", "plugins", "keyed"},
-    "clients": {"arrays", "errors", "model", "methods", "data", "config", "keyed", "networks"},
+    "clients": {"arrays", "errors", "model", "methods", "data", "config", "keyed", "native", "networks"},
     "wire": {"errors", "model", "graph"},
     "tracing_ops": {"errors", "keyed"},
     "tracing": {"graph", "keyed", "networks", "tracing_ops"},
@@ -110,8 +110,8 @@ HEAVY = {
     "flwr": {"federation/flower"},
     "cryptography": {"federation/flower"},
     "onnx": {"export", "rivals"},
-    "numba": {"inference", "native"},
-    "llvmlite": {"inference", "native"},
+    "numba": {"clients", "inference", "native"},
+    "llvmlite": {"clients", "inference", "native"},
     "safetensors": {"export"},
 }
 

@@ -71,18 +71,37 @@ def product_tile(  # type: ignore[no-untyped-def]
 
 @intrinsic
 def update_tile(  # type: ignore[no-untyped-def]
-    _, width, inputs, vectors, table, rows, offset, slopes, slopes_step, weights, rate, kept
+    _,
+    width,
+    inputs,
+    vectors,
+    table,
+    rows,
+    offset,
+    slopes,
+    slopes_step,
+    weights,
+    kept,
+    velocity,
+    anchor,
+    squares,
+    rate,
+    momentum,
+    ahead,
+    pull,
 ):
-    """Some inputs by some vectors of a weight: minus rate · Σ input · slope over the rows; pruned ones become zero.
+    """Some inputs by some vectors of a weight: one step of SGD along Σ input · slope over the rows.
 
-    `kept` (0: all) holds a bit a weight, in whole bytes for every vector.
+    See cpu_layers.LAYER for what may be 0. A pruned weight is zero, and so is its part of the gradient.
     """
     lanes, height, breadth = sides(width, inputs, vectors)
+    tile = height * breadth
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, _, _, table, rows, offset, slopes, slopes_step, weights, rate, kept = args
+        table, rows, offset, slopes, slopes_step, weights, kept, velocity, anchor, squares, *numbers = args[3:]
         e = Emitter(builder, lanes)
-        tile = height * breadth
+        rate, momentum, ahead, pull = (e.splat(number) for number in numbers)
+        places = [e.at(weights, t * e.bytes) for t in range(tile)]
 
         def add(state: Values) -> Values:
             *sums, entry, slope = state
@@ -94,26 +113,50 @@ def update_tile(  # type: ignore[no-untyped-def]
                     sums[i * breadth + j] = e.fma(factor, value, sums[i * breadth + j])
             return [*sums, e.at(entry, 8), builder.add(slope, slopes_step)]
 
-        sums = e.loop(rows, [*[e.constant(0.0)] * tile, table, slopes], add)[:-2]
-        places = [e.at(weights, t * e.bytes) for t in range(tile)]
-        back = e.splat(builder.fneg(rate))
-        moved = [e.fma(back, total, e.load(place)) for total, place in zip(sums, places, strict=True)]
+        def squared() -> Values:
+            for slope, place in zip(sums, places, strict=True):
+                there = builder.add(place, squares)
+                e.store(e.fma(slope, slope, e.load(there)), there)
+            return sums
 
         def masked() -> Values:
-            bits, size = ir.IntType(lanes), max(1, lanes // 8)
-            found = []
-            for t, value in enumerate(moved):
-                word = ir.IntType(8 * size)
-                loaded = builder.load(builder.inttoptr(e.at(kept, t * size), word.as_pointer()))
-                loaded.align = 1
-                flags = loaded if lanes >= 8 else builder.trunc(loaded, bits)
-                flags = builder.bitcast(flags, ir.VectorType(ir.IntType(1), lanes))
-                found.append(builder.select(flags, value, e.constant(0.0)))
-            return found
+            return [
+                builder.select(_flags(e, e.at(kept, t * max(1, lanes // 8))), slope, e.constant(0.0))
+                for t, slope in enumerate(sums)
+            ]
 
-        for value, place in zip(e.either(kept, masked, lambda: moved), places, strict=True):
-            e.store(value, place)
+        def pulled() -> Values:
+            return [
+                e.fma(pull, builder.fsub(e.load(place), e.load(builder.add(place, anchor))), slope)
+                for slope, place in zip(sums, places, strict=True)
+            ]
+
+        def carried() -> Values:
+            steps = []
+            for slope, place in zip(sums, places, strict=True):
+                there = builder.add(place, velocity)
+                speed = e.fma(momentum, e.load(there), slope)
+                e.store(speed, there)
+                nesterov = builder.fcmp_ordered(">", ahead, e.constant(0.0))
+                steps.append(builder.select(nesterov, e.fma(momentum, speed, slope), speed))
+            return steps
+
+        sums = e.loop(rows, [*[e.constant(0.0)] * tile, table, slopes], add)[:-2]
+        for given, change in ((squares, squared), (kept, masked), (anchor, pulled), (velocity, carried)):
+            sums = e.either(given, change, lambda: sums)  # noqa: B023
+        for slope, place in zip(sums, places, strict=True):
+            e.store(e.fma(builder.fneg(rate), slope, e.load(place)), place)
         return context.get_dummy_value()
 
     i64, f32 = types.int64, types.float32
-    return types.void(width, inputs, vectors, *[i64] * 6, f32, i64), generate
+    return types.void(width, inputs, vectors, *[i64] * 10, *[f32] * 4), generate
+
+
+def _flags(e: Emitter, address: Any) -> Any:
+    """Bits as a vector of truths."""
+    b, bits = e.builder, ir.IntType(max(8, e.lanes))
+    loaded = b.load(b.inttoptr(address, bits.as_pointer()))
+    loaded.align = 1
+    return b.bitcast(
+        loaded if e.lanes >= 8 else b.trunc(loaded, ir.IntType(e.lanes)), ir.VectorType(ir.IntType(1), e.lanes)
+    )

@@ -10,11 +10,12 @@ from torch import nn
 
 from .. import arrays
 from ..config import Training
-from ..methods import Fit, Request, Update
+from ..errors import ModelError
+from ..methods import Request, Score, Update
 from ..model import Layout
 from ..native.images import Kernels
 from ..native.machine import lanes_here
-from .cpu_layers import PLAN, Linear, Memory, zeros
+from .cpu_layers import Linear, Memory
 from .worker import Samples, Worker
 
 FILES = ("cpu_kernels", "cpu_layers", "cpu_simd")
@@ -41,50 +42,56 @@ def read_perceptron(module: nn.Module, layout: Layout) -> list[Linear] | None:
 
 
 class Perceptrons:
-    """Trains the clients of one network by plain SGD. A bench is one thread's memory for the model in training."""
+    """Trains the clients of one network. A bench is one thread's memory for the model in training."""
 
     def __init__(self, layers: Sequence[Linear], samples: Samples, training: Training, lanes: int = 0) -> None:
         """ImportError where the kernels were never compiled and cannot be."""
         self._layers, self._training, self._lanes = layers, training, lanes or lanes_here()
         (self._epoch,) = KERNELS(self._lanes)
         self._x, self._y = samples.x.reshape(len(samples.x), -1), samples.y.to(torch.int64).contiguous()
-        if not 0 <= int(self._y.min()) <= int(self._y.max()) < layers[-1].outputs:
-            raise IndexError(f"labels must lie in [0, {layers[-1].outputs}).")
+        shapes = self._x.shape[1], self._x.dtype, int(self._y.min()) >= 0, int(self._y.max()) < layers[-1].outputs
+        if shapes != (layers[0].inputs, torch.float32, True, True):  # the kernels read where they are told to
+            raise ModelError(f"the network does not take these samples. Received: {tuple(samples.x.shape)}.")
         self._benches: dict[int, Memory] = {}
 
-    @staticmethod
-    def answers(training: Training, request: Request) -> bool:
-        """Whether the kernels can do what a request asks for."""
-        return isinstance(request, Fit) and not request.prox and not training.momentum
+    def _bench(self, number: int) -> Memory:
+        if number not in self._benches:
+            memory = self._benches[number] = Memory(self._layers, self._training.batch_size, self._lanes)
+            settings = {
+                "samples": self._x.data_ptr(),
+                "stride": 4 * self._x.stride(0),
+                "labels": self._y.data_ptr(),
+                "rate": self._training.lr,
+                "momentum": self._training.momentum,
+                "ahead": self._training.nesterov,
+            }
+            for name, value in settings.items():
+                memory.plan[name] = value
+        return self._benches[number]
 
     def train(self, bench: int, worker: Worker, request: Request, epochs: int) -> Update:
         """One client's answer."""
-        memory = self._benches.get(bench)
-        if memory is None:
-            memory = self._benches[bench] = Memory(self._layers, self._training.batch_size, self._lanes)
-        model = request.model.on_host()
+        memory, model = self._bench(bench), request.model.on_host()
         memory.load(model.weights, model.mask)
-        totals, gaps = zeros(worker.samples), zeros(worker.samples)
-        plan = np.zeros(1, PLAN)
-        for name, value in {
-            "layers": memory.layers.ctypes.data,
-            "count": len(memory.layers),
-            "samples": self._x.data_ptr(),
-            "stride": 4 * self._x.stride(0),
-            "labels": self._y.data_ptr(),
-            "batch": self._training.batch_size,
-            "ones": memory.ones,
-            "totals": totals.ctypes.data,
-            "gaps": gaps.ctypes.data,
-            "rate": self._training.lr,
-        }.items():
-            plan[name] = value
+        if request.prox:
+            memory.beside("anchor", model.weights)
+            memory.plan["pull"] = request.prox
+        if self._training.momentum:
+            memory.beside("velocity", 0 if worker.velocity is None else worker.velocity.numpy() * model.mask)
+        if isinstance(request, Score):
+            memory.beside("squares", 0)
+        losses = np.zeros((2, worker.samples), np.float32)  # see cpu_layers.PLAN
+        memory.plan["totals"], memory.plan["gaps"] = losses[0].ctypes.data, losses[1].ctypes.data
         for _ in range(epochs):
-            order = worker.next_order().astype(np.int64, copy=False)
-            self._epoch(plan.ctypes.data, order.ctypes.data, order.size)
-            worker.steps += -(-worker.samples // self._training.batch_size)
+            order = np.ascontiguousarray(worker.next_order(), np.int64)
+            self._epoch(memory.plan.ctypes.data, order.ctypes.data, order.size)
+            worker.steps += -(-order.size // self._training.batch_size)
+        if self._training.momentum:
+            worker.velocity = torch.from_numpy(memory.values("velocity"))
         values = memory.values()
+        values[~model.mask] = 0
         trained = request.model.with_weights(
             arrays.placed(values, request.model.weights), bool(np.isfinite(values).all())
         )
-        return Update(trained, worker.samples, float(np.mean(np.log(totals) + gaps)))
+        scores = memory.values("squares") if isinstance(request, Score) else None
+        return Update(trained, worker.samples, float(np.mean(np.log(losses[0]) + losses[1])), scores=scores)
