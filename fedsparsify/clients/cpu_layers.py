@@ -71,7 +71,8 @@ class Memory:
     """One model in training: its weights and what follows them, and what a batch needs."""
 
     def __init__(self, layers: Sequence[Linear], batch: int, lanes: int) -> None:
-        self._lanes, self._held = lanes, [one := np.ones(1, np.float32)]
+        one = np.ones(1, np.float32)
+        self._lanes, self._held = lanes, [one]
         count, rows = len(layers), -(-batch // ROWS) * ROWS
         vectors = [vectors_of(layer.outputs, lanes) for layer in layers]
         depths = [layers[0].inputs, *(lanes * many for many in vectors[:-1])]
@@ -85,8 +86,8 @@ class Memory:
         self._forward, self._backward = np.zeros(count, PRODUCT), np.zeros(count, PRODUCT)
         self.plan = np.zeros(1, PLAN)
         self.plan["count"], self.plan["batch"], self.plan["ones"] = count, batch, self._keep(np.full(rows, _at(one)))
-        for name, table in (("layers", self._layers), ("forward", self._forward), ("backward", self._backward)):
-            self.plan[name] = _at(table)
+        for name, records in (("layers", self._layers), ("forward", self._forward), ("backward", self._backward)):
+            self.plan[name] = _at(records)
         inputs = self._keep(np.zeros(rows, np.int64))
         for k, layer in enumerate(layers):
             weights, size = _at(self._weights) + 4 * lanes * int(starts[k]), lanes * vectors[k]

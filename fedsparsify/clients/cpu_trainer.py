@@ -16,6 +16,7 @@ from ..model import Layout
 from ..native.images import Kernels
 from ..native.machine import lanes_here
 from .cpu_layers import Linear, Memory
+from .sequence import in_sequence
 from .worker import Samples, Worker
 
 FILES = ("cpu_kernels", "cpu_layers", "cpu_simd")
@@ -23,22 +24,24 @@ KERNELS = Kernels("training", "fedsparsify.clients.cpu_kernels", (3,), tuple(f"c
 
 
 def read_perceptron(module: nn.Module, layout: Layout) -> list[Linear] | None:
-    """The layers of a network made of Flatten, Linear and ReLU in sequence, all trainable; None for any other."""
-    children = list(module.named_children())
-    if type(module) is not nn.Sequential or [type(child) for _, child in children[:2]] != [nn.Flatten, nn.Linear]:
-        return None
-    if type(children[-1][1]) is not nn.Linear or layout.statistics:
+    """The layers of a network made of Flatten, Linear and ReLU in sequence; None for any other."""
+    children = in_sequence(module)
+    kinds = [type(child) for _, child in children]
+    if (
+        kinds[:2] != [nn.Flatten, nn.Linear]
+        or kinds[-1] is not nn.Linear
+        or not {nn.Linear, nn.ReLU}.issuperset(kinds[1:])
+    ):
         return None
     begins = {name: place.start for name, place in layout.slices.items()}
-    layers: list[Linear] = []
-    for (name, child), (_, after) in zip(children[1:], [*children[2:], children[0]], strict=True):
-        if type(child) is nn.Linear and f"{name}.weight" in begins:
-            bent = type(after) is nn.ReLU
-            weight, bias = begins[f"{name}.weight"], begins.get(f"{name}.bias")
-            layers.append(Linear(child.in_features, child.out_features, weight, bias, bent))
-        elif type(child) is not nn.ReLU:
-            return None
-    return layers
+    return [
+        Linear(
+            *(child.in_features, child.out_features, begins[f"{name}.weight"], begins.get(f"{name}.bias")),
+            bent=nn.ReLU in kinds[k + 1 : k + 2],
+        )
+        for k, (name, child) in enumerate(children)
+        if isinstance(child, nn.Linear)
+    ]
 
 
 class Perceptrons:

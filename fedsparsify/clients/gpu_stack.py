@@ -15,6 +15,7 @@ from ..keyed import KeyedDropout, uniform
 from . import kernels, passes
 from .batches import Batches, Turn
 from .gpu_layers import Drop, Layer, Norm, Pool, Product, Values, cdiv, cover
+from .sequence import in_sequence
 from .stack import Order, Stack
 
 TYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
@@ -24,11 +25,9 @@ PAD = 16  # the first convolution's few channels are padded to the smallest tile
 
 def plan(module: nn.Module, shape: Sequence[int]) -> list[Layer] | None:
     """The layers of a sequential network that our kernels know, or None where one is not among them."""
-    if type(module) is not nn.Sequential:
-        return None
     layers: list[Any] = []
     image = list(shape) if len(shape) == 3 else None
-    for name, child in module.named_children():
+    for name, child in in_sequence(module):
         before = layers[-1] if layers else None
         masked = before is not None and before.relu
         if type(child) is nn.Flatten and child.start_dim == 1:
@@ -76,7 +75,7 @@ def orders(module: nn.Module, shape: Sequence[int]) -> dict[str, Order]:
     """How a tensor lies in a stack: name → (shape to view it in, permutation), channels last in either case."""
     found: dict[str, Order] = {}
     image, flattened = list(shape) if len(shape) == 3 else None, False
-    for name, child in module.named_children():
+    for name, child in in_sequence(module):
         if isinstance(child, nn.Conv2d) and image:
             found[f"{name}.weight"] = (tuple(child.weight.shape), (0, 2, 3, 1))
             image[0] = child.out_channels

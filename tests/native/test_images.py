@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from llvmlite import binding
 
+from fedsparsify.clients.cpu_trainer import KERNELS as TRAINING
 from fedsparsify.errors import ModelError
 from fedsparsify.inference import native
 from fedsparsify.inference.native import KERNELS
@@ -219,7 +220,7 @@ def test_what_numba_keeps_where_there_are_no_images(monkeypatch: pytest.MonkeyPa
         codegen.Code.image(None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kernels", [KERNELS], ids=lambda kernels: kernels.name)
+@pytest.mark.parametrize("kernels", [KERNELS, TRAINING], ids=lambda kernels: kernels.name)
 def test_images_are_bound_to_the_processor_and_all_sources(monkeypatch: pytest.MonkeyPatch, kernels: Kernels) -> None:
     before = made_of.__wrapped__(kernels)
     assert before == made_of.__wrapped__(kernels)
