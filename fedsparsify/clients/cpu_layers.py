@@ -26,7 +26,7 @@ def _record(integers: str, floats: str = "") -> np.dtype[Any]:
 
 # Rows, found through a table of their addresses, times panels that begin from their row `start`. What is less than
 # `low` becomes `low`; where `gate` is given, and holds nothing positive there, it becomes zero instead.
-PRODUCT = _record("rows depth weights start vectors gate out", "low unused")
+PRODUCT = _record("rows depth weights start vectors gate out", "low unused")  # unused: records stay aligned
 # The weights of a layer and the gradient in what it gives. `velocity`, `anchor` and `squares` lie as the weights do, so
 # many bytes further (0: there are none). `kept` has a bit a weight, a whole byte at least a vector (0: all are kept).
 LAYER = _record("rows depth vectors outputs biased slopes weights kept velocity anchor squares turned")
@@ -56,6 +56,12 @@ def zeros(count: int, kind: Any = np.float32) -> Array:
     return raw[start : start + size].view(kind)
 
 
+def fill(record: Any, **values: float) -> None:
+    """Some fields of a record."""
+    for name, value in values.items():
+        record[name] = value
+
+
 @dataclass(frozen=True)
 class Linear:
     """One layer of a perceptron."""
@@ -71,45 +77,43 @@ class Memory:
     """One model in training: its weights and what follows them, and what a batch needs."""
 
     def __init__(self, layers: Sequence[Linear], batch: int, lanes: int) -> None:
-        one = np.ones(1, np.float32)
-        self._lanes, self._held = lanes, [one]
-        count, rows = len(layers), -(-batch // ROWS) * ROWS
+        self._lanes, self._rows = lanes, -(-batch // ROWS) * ROWS
+        self._held: list[Array] = []
         vectors = [vectors_of(layer.outputs, lanes) for layer in layers]
         depths = [layers[0].inputs, *(lanes * many for many in vectors[:-1])]
-        starts = np.cumsum([0, *((depth + 1) * many for depth, many in zip(depths, vectors, strict=True))])
+        starts = np.cumsum(
+            [0, *((depth + 1) * many for depth, many in zip(depths, vectors, strict=True))]
+        )  # in vectors
         self._places = _places(layers, depths, starts, lanes)
         self._weights = zeros(int(starts[-1]) * lanes)
-        self._kept = zeros(int(starts[-1]) * max(1, lanes // 8), np.uint8)
-        self._kept_at = self._kept.ctypes.data + starts[:-1] * max(1, lanes // 8)
         self._more: dict[str, Array] = {}
-        self._layers = np.zeros(count, LAYER)
-        self._forward, self._backward = np.zeros(count, PRODUCT), np.zeros(count, PRODUCT)
-        self.plan = np.zeros(1, PLAN)
-        self.plan["count"], self.plan["batch"], self.plan["ones"] = count, batch, self._keep(np.full(rows, _at(one)))
-        for name, records in (("layers", self._layers), ("forward", self._forward), ("backward", self._backward)):
-            self.plan[name] = _at(records)
-        inputs = self._keep(np.zeros(rows, np.int64))
+        self._kept = zeros(int(starts[-1]) * max(1, lanes // 8), np.uint8)
+        self._kept_at = _at(self._kept) + starts[:-1] * max(1, lanes // 8)
+        self._layers = np.zeros(len(layers), LAYER)
+        forward, backward = np.zeros(len(layers), PRODUCT), np.zeros(len(layers), PRODUCT)
+        rows = self._keep(np.zeros(self._rows, np.int64))
         for k, layer in enumerate(layers):
-            weights, size = _at(self._weights) + 4 * lanes * int(starts[k]), lanes * vectors[k]
-            turned = self._keep(zeros((size + 1) * depths[k])) if k else 0
-            out, slopes = (self._keep(zeros(rows * size)) for _ in range(2))
-            self._forward[k] = (
-                *(inputs, depths[k], weights, depths[k], vectors[k], 0, out),
-                *(0 if layer.bent else -np.inf, 0),
-            )
+            depth, many = depths[k], vectors[k]
+            weights, size = _at(self._weights) + 4 * lanes * int(starts[k]), lanes * many
+            out, slopes = (self._keep(zeros(self._rows * size)) for _ in range(2))
+            low = 0 if layer.bent else -np.inf
+            fill(forward[k], rows=rows, depth=depth, weights=weights, start=depth, vectors=many, out=out, low=low)
+            fill(self._layers[k], rows=rows, depth=depth, vectors=many, outputs=layer.outputs, slopes=slopes)
+            fill(self._layers[k], biased=layer.bias is not None, weights=weights)
             if k:
-                before, gate = self._layers[k - 1], self._forward[k - 1]["out"] if layers[k - 1].bent else 0
-                table = self._keep(slopes + 4 * size * np.arange(rows))
-                self._backward[k] = (
-                    *(table, layer.outputs, turned, size, vectors[k - 1], gate, before["slopes"]),
-                    *(-np.inf, 0),
-                )
-            biased = layer.bias is not None
-            self._layers[k] = (
-                *(inputs, depths[k], vectors[k], layer.outputs, biased, slopes, weights),
-                *(0, 0, 0, 0, turned),
-            )
-            inputs = self._keep(out + 4 * size * np.arange(rows))
+                turned, gate = self._keep(zeros((size + 1) * depth)), forward[k - 1]["out"] if layers[k - 1].bent else 0
+                self._layers[k]["turned"] = turned
+                fill(backward[k], rows=self._table(slopes, size), depth=layer.outputs, weights=turned, start=size)
+                fill(backward[k], vectors=vectors[k - 1], gate=gate, out=self._layers[k - 1]["slopes"], low=-np.inf)
+            rows = self._table(out, size)
+        ones = self._table(self._keep(np.ones(1, np.float32)), 0)
+        self.plan = np.zeros((), PLAN)
+        fill(self.plan, count=len(layers), layers=_at(self._layers), batch=batch, ones=ones)
+        fill(self.plan, forward=self._keep(forward), backward=self._keep(backward))
+
+    def _table(self, start: int, size: int) -> int:
+        """A table of the addresses of a batch's rows, so many floats each."""
+        return self._keep(start + 4 * size * np.arange(self._rows))
 
     def _keep(self, array: Array) -> int:
         """Hold an array for as long as this lives; its address."""
@@ -118,7 +122,7 @@ class Memory:
 
     def load(self, values: Array, mask: Mask) -> None:
         """Take over a model's trainable values and its mask."""
-        self._weights[self._places] = values
+        self._place(self._weights, values)
         for field in ("kept", "velocity", "anchor", "squares"):
             self._layers[field] = 0
         if not mask.all():
@@ -131,8 +135,12 @@ class Memory:
         """Something that lies as the weights do: `velocity`, `anchor` or `squares`."""
         if field not in self._more:
             self._more[field] = zeros(self._weights.size)
-        self._more[field][self._places] = values
+        self._place(self._more[field], values)
         self._layers[field] = _at(self._more[field]) - _at(self._weights)
+
+    def _place(self, panels: Array, values: Array | float) -> None:
+        panels.fill(0)  # between the values too, where training that diverged leaves what is no number
+        panels[self._places] = values
 
     def values(self, field: str = "") -> Array:
         """The weights, or something beside them, as a flat model holds them."""

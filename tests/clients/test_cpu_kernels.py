@@ -175,6 +175,26 @@ def test_a_client_whose_training_diverges_is_seen():
     assert not any(update.model.finite for update in updates)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_a_client_leaves_nothing_behind_for_the_next(momentum):
+    module = network([9, 5, 7, 3], [1, 1, 1], [1, 1, 1])  # padded everywhere
+    rng = np.random.default_rng(0)
+    samples = Samples.on(torch.device("cpu"), rng.normal(size=(8, 9)).astype(np.float32), rng.integers(0, 3, 8))
+    model, training = model_of(module), RunConfig(batch_size=5, epochs=1, momentum=momentum)
+    huge = model.with_weights(model.weights * np.float32(1e30), True)
+    network_of = FlatModule(module, torch.device("cpu"))
+
+    def answer(perceptrons, request):
+        worker = Worker(network_of, samples, np.arange(8), training, 1, 0)
+        return perceptrons.train(0, worker, request, 2)
+
+    used, fresh = (Perceptrons(read_perceptron(module, model.layout), samples, training) for _ in "ab")
+    half = model.under(np.arange(model.mask.size) % 2 > 0)
+    assert not answer(used, Fit(huge, prox=0.1)).model.finite
+    answer(used, Score(half, "squares"))
+    assert answer(used, Fit(model)).model.same_as(answer(fresh, Fit(model)).model)
+
+
 def test_threads_give_the_same_bytes_as_one(monkeypatch):
     config = RunConfig(clients=5, epochs=1, split="dirichlet:0.5")
     rounds = []
