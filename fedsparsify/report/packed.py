@@ -1,8 +1,8 @@
 """Shipped results: one small JSON file an environment, with what tables and figures need.
 
 Settings that all its runs share stand once. Of the rounds it keeps every fifth, the first, the last twenty, and both
-sides of every jump in size; costs are sums up to a round, so that none of them is lost. The partition is that of the
-lowest seed.
+sides of every change of the size that is large or comes after a pause; costs are sums up to a round, so that none of
+them is lost. The partition is that of the lowest seed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from .environments import Environment
 from .runs import Layer, Run, checked_partition, checked_timing
 
 FORMAT = "fedsparsify-runs/1"
-RULE = "every 5th round, the first, the last 20, and both sides of a change of the size by more than a twentieth"
+RULE = (
+    "every 5th round, the first, the last 20, and both sides of a change of the size by more than a twentieth "
+    "or after a round without one"
+)
 STEP, TAIL, JUMP = 5, 20, 0.05
 COLUMNS = ("round", "accuracy", "nonzero", "paper_params", "sent_params")
 
@@ -26,7 +29,14 @@ COLUMNS = ("round", "accuracy", "nonzero", "paper_params", "sent_params")
 def kept_rounds(run: Run) -> list[int]:
     """The places of the rounds that are kept."""
     last, size = len(run.round) - 1, max(run.nonzero)
-    jumps = [i for i in range(1, last + 1) if abs(run.nonzero[i] - run.nonzero[i - 1]) > JUMP * size]
+    changes = [abs(run.nonzero[i] - run.nonzero[i - 1]) if i else 0 for i in range(last + 1)]
+    follows = [i > 0 and run.round[i] == run.round[i - 1] + 1 for i in range(last + 1)]
+    paused = [not (changes[i] and follows[i]) for i in range(last + 1)]  # a gap was a pause where it was packed before
+    jumps = [
+        i
+        for i in range(1, last + 1)
+        if changes[i] > JUMP * size or (i > 1 and follows[i] and changes[i] and paused[i - 1])
+    ]
     usual = [i for i, t in enumerate(run.round) if t % STEP == 0 or i == 0 or i > last - TAIL]
     return sorted({*usual, *jumps, *(i - 1 for i in jumps)})
 

@@ -158,10 +158,14 @@ def _scale(axes: Sequence[Any], series: Iterable[Series]) -> None:
 def _two_axes(panel: Any, series: Sequence[Series], colours: dict[str, str]) -> Any:
     """Accuracy on the left, parameters left, dashed, on the right."""
     _lines(panel, series, lambda run: run.round, lambda run: run.accuracy, colours)
+    return _sizes(panel, series, [colours[one.label] for one in series])
+
+
+def _sizes(panel: Any, series: Sequence[Series], colours: Sequence[str]) -> Any:
+    """Parameters left by round, dashed, on an axis of their own at the right."""
     right = panel.twinx()
-    for one in series:
-        run = one.first
-        right.plot(run.round, run.nonzero, color=colours[one.label], linewidth=1.1, linestyle="--", alpha=0.8)
+    for one, colour in zip(series, colours, strict=True):
+        right.plot(one.first.round, one.first.nonzero, color=colour, linewidth=1.1, linestyle="--", alpha=0.8)
     right.set_ylim(0, 1.04 * max(max(one.first.nonzero) for one in series))
     right.yaxis.set_major_formatter(lambda value, _: f"{value / 1e6:g} M" if value >= 1e6 else f"{value:,.0f}")
     right.spines["top"].set_visible(False)
@@ -223,12 +227,8 @@ def tuning(environment: Environment, key: str, letter: str) -> Figure | None:
         name = named[id(one)]
         _lines(left, [one], lambda run: run.round, lambda run: run.accuracy, {one.label: colours[name]}, label=name)
         _lines(right, [one], lambda run: run.mbit(), lambda run: run.accuracy, {one.label: colours[name]}, label=name)
-    sizes = left.twinx()
-    for one in series:
-        sizes.plot(one.first.round, one.first.nonzero, "--", color=colours[named[id(one)]], linewidth=1.1, alpha=0.8)
-    sizes.set_ylabel("parameters left (dashed)")
-    sizes.spines["top"].set_visible(False)
-    left.set(xlabel="round", ylabel="test accuracy (solid)")
+    _sizes(left, series, [*colours.values()]).set_ylabel("parameters left (dashed)")
+    left.set_ylabel("test accuracy (solid)")
     right.set(xlabel="sent, Mbit (the paper's count)", xlim=(0, None))
     _scale([left, right], series)
     for panel in (left, right):

@@ -135,6 +135,15 @@ def test_which_rounds_are_kept(tmp_path):
     assert "twentieth" in table["rounds_kept"]
 
 
+def test_both_sides_of_a_purge_after_a_pause_are_kept(tmp_path):
+    """Where a method purges now and then, what happens to the accuracy at a purge is what the figure is about."""
+    write_run(tmp_path / "a", rounds=100, method={"name": "fedsparsify-global", "sparsity": 0.9, "every": 7})
+    (run,), _ = load_runs([tmp_path])
+    small = thinned(run)
+    assert {6, 7, 34, 35, 62, 63} <= set(small.round) and not {8, 36, 64} & set(small.round)
+    assert thinned(small) == small
+
+
 def test_settings_that_differ_make_series_of_their_own(tmp_path):
     write_run(tmp_path / "a", sparsity=0.9)
     write_run(tmp_path / "b", sparsity=0.9, seed=1991)
