@@ -81,6 +81,7 @@ class SharedMachine(Machine):
     def play(self, runs: Sequence[Callable[[], None]]) -> None:
         """Play the runs, each in a thread; the first error stops them all and is raised here."""
         errors: list[BaseException] = []
+        over = threading.Event()
         self._live = len(runs)
         _ = self.graph  # traced now: torch.fx changes every module's call while it looks, in all threads
 
@@ -100,18 +101,18 @@ class SharedMachine(Machine):
                         self._train_if_all_are_here()  # the others may have waited for this one only
                     except BaseException as error:
                         errors.append(error)
+                    if not self._live:
+                        over.set()
 
-        threads = [threading.Thread(target=one, args=(run,), daemon=True) for run in runs]
-        for thread in threads:
-            thread.start()
+        for run in runs:
+            threading.Thread(target=one, args=(run,), daemon=True).start()
         try:
-            for thread in threads:
-                while thread.is_alive():  # a join without an end would not hear Ctrl-C
-                    thread.join(0.2)
+            # Not by joining the threads: Python before 3.13 takes a thread for dead when Ctrl-C interrupts its join.
+            while not over.wait(0.2):  # a wait without an end would not hear Ctrl-C
+                pass
         except KeyboardInterrupt:
             self.stop()
-            for thread in threads:
-                thread.join()
+            over.wait()
             raise
         if errors:
             raise errors[0]
