@@ -156,7 +156,7 @@ def open_device(name: str, precision: str) -> torch.device:
         raise ConfigError(f"precision {precision!r} needs a GPU. Received: device {name!r}.")
     if device.type == "cuda":
         torch.backends.cudnn.deterministic = True  # same seed, same bytes
-        # What torch computes beside our kernels, evaluation above all, may be as coarse as tf32 where training is coarser.
+        # What torch computes beside our kernels, evaluation above all, may be as coarse as tf32 where training is so.
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
     return device
 
