@@ -26,7 +26,7 @@ def product_tile(  # type: ignore[no-untyped-def]
 ):
     """Some rows by some vectors: `start` + Σ input · weight over `depth` inputs from a byte offset on, into `out`.
 
-    If `end`, what is below `low`, or where `gate` (0: none) holds nothing positive, becomes `low` or nothing.
+    At the `end`, what is less than `low` becomes `low`; or, with a `gate` (0: none), zero where that holds nothing positive.
     """
     lanes, height, breadth = sides(width, rows, vectors)
 
