@@ -26,7 +26,7 @@ def product_tile(  # type: ignore[no-untyped-def]
 ):
     """Some rows by some vectors: `start` + Σ input · weight over `depth` inputs from a byte offset on, into `out`.
 
-    At the `end`, what is less than `low` becomes `low`; or, with a `gate` (0: none), zero where that holds nothing positive.
+    At the `end`, what is less than `low` becomes `low`; or, with a `gate` (0: none), zero where that is not positive.
     """
     lanes, height, breadth = sides(width, rows, vectors)
 
