@@ -20,16 +20,21 @@ def environments(tmp_path_factory):
     return environments_of(runs)
 
 
-def test_every_figure_as_svg_and_png(environments, tmp_path):
-    drawn = set(figures.draw_all(environments, tmp_path))
-    assert drawn == {
+@pytest.fixture(scope="module")
+def drawn(environments):
+    """Every figure by its name; test_command.py has them written."""
+    return {name: figure for name, _, figure in figures.figures_of(environments)}
+
+
+def test_every_figure_as_svg_and_png(drawn, tmp_path):
+    assert drawn.keys() == {
         *("accuracy-sparsity-digits-4", "rounds-digits-4", "cost-digits-4", "data-digits-4", "vote-digits-4"),
         *("frequency-digits-4-classes-2", "exponent-digits-4-classes-2", "theorem-digits-4-classes-2", "inference"),
         *("layers-digits-4-iid", "layers-digits-4-classes-2"),
     }
-    for name in drawn:
-        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert "<svg" in (tmp_path / f"{name}.svg").read_text()
+    write(drawn["inference"], tmp_path, "inference")
+    assert (tmp_path / "inference.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "inference.svg").read_text()
 
 
 def test_the_same_runs_are_the_same_bytes(environments, tmp_path):
@@ -52,10 +57,10 @@ def test_a_method_has_one_colour_and_methods_have_different_looks(environments):
     assert look_of("mine:Noisy").label == "Noisy"
 
 
-def test_legends_cover_no_data(environments):
-    made = [(name, figure) for name, _, figure in figures.figures_of(environments) if figure.legends]
+def test_legends_cover_no_data(drawn):
+    made = {name: figure for name, figure in drawn.items() if figure.legends}
     assert len(made) >= 8
-    for name, figure in made:
+    for name, figure in made.items():
         figure.draw_without_rendering()
         (legend,) = figure.legends
         box = legend.get_window_extent()
