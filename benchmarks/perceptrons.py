@@ -76,8 +76,9 @@ def tiles(lanes: int) -> None:
     from numba import njit
 
     from fedsparsify.clients.cpu_kernels import BLOCK, FOUR, HEIGHT
-    from fedsparsify.clients.cpu_layers import ROWS, wide_at, zeros
+    from fedsparsify.clients.cpu_layers import ROWS, wide_at
     from fedsparsify.clients.cpu_simd import product_tile, update_tile
+    from fedsparsify.native.lines import zeros
 
     rows, depth, outputs, times = 32, 784, 128, 200
     width, wide = (0,) * lanes, (0,) * wide_at(lanes)

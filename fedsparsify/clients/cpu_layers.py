@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..native.lines import zeros
+
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
 
 ROWS = 4  # of a batch that are multiplied at a time
-ALIGNMENT = 64
 
 
 def _record(integers: str, floats: str = "") -> np.dtype[Any]:
@@ -46,14 +47,6 @@ def wide_at(lanes: int) -> int:
 def vectors_of(values: int, lanes: int) -> int:
     """Vectors that hold so many values."""
     return -(-values // lanes)
-
-
-def zeros(count: int, kind: Any = np.float32) -> Array:
-    """Zeros that begin at a cache line."""
-    size = count * np.dtype(kind).itemsize
-    raw = np.zeros(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size].view(kind)
 
 
 def fill(record: Any, **values: float) -> None:

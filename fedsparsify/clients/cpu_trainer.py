@@ -15,8 +15,9 @@ from ..errors import ModelError
 from ..methods import Request, Score, Update
 from ..model import Layout
 from ..native.images import Kernels
+from ..native.lines import zeros
 from ..native.machine import lanes_here
-from .cpu_layers import Linear, Memory, fill, zeros
+from .cpu_layers import Linear, Memory, fill
 from .sequence import in_sequence
 from .worker import Samples, Worker
 

@@ -8,21 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..model import Floats
+from ..native.lines import zeros
 from .layers import Layer
 from .native import native_code
 from .operations import header_of, table_of
 
-ALIGNMENT = 64
 TRIALS = 7
 FAR_FLOATS = 1 << 20  # more than the second-level cache holds
-
-
-def aligned(floats: int) -> Floats:
-    """Zeros that begin at a cache line."""
-    raw = np.zeros(4 * floats + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + 4 * floats].view(np.float32)
 
 
 def costs(layers: Sequence[Layer], ends: dict[str, Any], floats: int, lanes: int, far: bool) -> list[float]:
@@ -30,7 +22,7 @@ def costs(layers: Sequence[Layer], ends: dict[str, Any], floats: int, lanes: int
 
     `far`: a single image finds the weights in no near cache, so that they are driven out first.
     """
-    arena = aligned(floats + max(layer.scratch for layer in layers) + lanes)
+    arena = zeros(floats + max(layer.scratch for layer in layers) + lanes)
     arena.fill(0)  # unwritten pages would all be one page, which caches take badly
     elsewhere = np.zeros(FAR_FLOATS if far else 1, np.float32)
     nothing = np.zeros(1, np.int32)

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model import Floats
+from ..native.lines import zeros
 from .builder import Builder
 from .layers import Recipe
-from .measured import aligned
 from .operations import header_of
 from .plan import separate_fills
 from .shapes import Shape
@@ -50,7 +50,7 @@ class Program:
 
     def arena(self) -> Arena:
         """Working memory for one run, zeroed and aligned."""
-        floats = aligned(self.arena_floats)
+        floats = zeros(self.arena_floats)
         return Arena(floats, floats.ctypes.data)
 
     @property
