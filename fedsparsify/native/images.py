@@ -26,7 +26,7 @@ from .machine import processor
 
 MAGIC = b"FSKERN\x00\x02"
 PACKAGE = Path(__file__).parent.parent
-SHARED = ("codegen", "compiled", "exponential", "linking", "memory", "simd")  # sources of this package
+SHARED = ("codegen", "compiled", "exponential", "lines", "linking", "memory", "simd")  # sources of this package
 NUMBA_SETTINGS = ("CPU_NAME", "CPU_FEATURES", "OPT", "ENABLE_AVX")
 _compiling = Lock()
 
