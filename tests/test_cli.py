@@ -28,6 +28,21 @@ def fedsparsify(*words, cwd=None, **environment):
     )
 
 
+@pytest.fixture
+def here(elsewhere, monkeypatch, capsys):
+    """The same in this process, as starting torch takes seconds: exit code and what was said on either stream."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def play(*words):
+        monkeypatch.setattr(sys, "argv", ["fedsparsify", *map(str, words)])
+        with pytest.raises(SystemExit) as done:
+            main()
+        said = capsys.readouterr()
+        return done.value.code or 0, said.out, said.err
+
+    return play
+
+
 def test_the_embedded_default_with_a_method_of_ones_own(elsewhere):
     """A method in a file of its own, named by module:Class, with a setting of its own."""
     (elsewhere / "mine.py").write_text(
@@ -55,7 +70,7 @@ def test_the_embedded_default_with_a_method_of_ones_own(elsewhere):
     assert resumed.returncode == 0, resumed.stderr
 
 
-def test_a_run_leaves_its_files_and_a_summary(elsewhere):
+def test_a_run_leaves_its_files_and_a_summary(elsewhere, here):
     done = fedsparsify("run", *SMALL, "--sparsity", 0.8, "--split", "classes:5")
     assert done.returncode == 0, done.stderr
     assert "accuracy" in done.stdout
@@ -66,30 +81,30 @@ def test_a_run_leaves_its_files_and_a_summary(elsewhere):
     files = {"config.toml", "history.jsonl", "model.fsz", "checkpoint.fsz", "partition.json", "report.html"}
     assert names == files | {"curves.png", "partition.png"}
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
-    second = fedsparsify("run", *SMALL, "--sparsity", 0.8, "--split", "classes:5")
-    assert "digits-fedsparsify-global-0.8-2" in second.stdout
+    _, second, _ = here("run", *SMALL, "--sparsity", 0.8, "--split", "classes:5")
+    assert "digits-fedsparsify-global-0.8-2" in second
 
 
-def test_flags_win_over_the_file_and_a_file_over_the_preset(elsewhere):
+def test_flags_win_over_the_file_and_a_file_over_the_preset(elsewhere, here):
     (elsewhere / "c.toml").write_text(
         'rounds = 3\nepochs = 1\nclients = 3\n[method]\nname = "oneshot"\nsparsity = 0.6\n'
     )
-    done = fedsparsify("run", "c.toml", "--rounds", 1, "--out", "o")
-    assert done.returncode == 0, done.stderr
+    code, _, errors = here("run", "c.toml", "--rounds", 1, "--out", "o")
+    assert code == 0, errors
     text = (elsewhere / "o" / "config.toml").read_text()
     assert "rounds = 1\n" in text
     assert "clients = 3\n" in text
     assert 'name = "oneshot"\nsparsity = 0.6' in text
 
 
-def test_your_own_data_and_network(elsewhere):
+def test_your_own_data_and_network(elsewhere, here):
     rng = np.random.default_rng(0)
     y = np.arange(40) % 2
     x = (rng.normal(size=(40, 6)) + 3 * y[:, None]).astype(np.float32)
     np.savez(elsewhere / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     (elsewhere / "nets.py").write_text("from torch import nn\ndef tiny():\n    return nn.Linear(6, 2)\n")
-    done = fedsparsify("run", *SMALL, "--data", "mine.npz", "--network", "nets:tiny", "--out", "o")
-    assert done.returncode == 0, done.stderr
+    code, _, errors = here("run", *SMALL, "--data", "mine.npz", "--network", "nets:tiny", "--out", "o")
+    assert code == 0, errors
 
 
 @pytest.mark.parametrize(
@@ -114,31 +129,26 @@ def test_your_own_data_and_network(elsewhere):
         (["datas"], "No such command"),
     ],
 )
-def test_bad_input_is_one_clear_line_and_exit_code_2(elsewhere, monkeypatch, capsys, words, says):
-    """In this process: seventeen starts of torch would take half a minute."""
+def test_bad_input_is_one_clear_line_and_exit_code_2(elsewhere, here, monkeypatch, words, says):
     (elsewhere / "bad.toml").write_text('data = "digits"\nroundz = 3\n')
     np.savez(elsewhere / "whole.npz", x_train=np.zeros((9, 9)))
     (elsewhere / "cut.npz").write_bytes((elsewhere / "whole.npz").read_bytes()[:100])
     (elsewhere / "data" / "fashion-mnist").mkdir(parents=True)
     (elsewhere / "data" / "fashion-mnist" / "train-images-idx3-ubyte.gz").write_bytes(b"\x1f\x8b cut")
     monkeypatch.setenv("FEDSPARSIFY_DATA", str(elsewhere / "data"))
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr(sys, "argv", ["fedsparsify", *words])
-    with pytest.raises(SystemExit) as done:
-        main()
-    said = capsys.readouterr().err
-    assert done.value.code == 2, said
+    code, _, said = here(*words)
+    assert code == 2, said
     assert says in said
     assert "Traceback" not in said
     assert not any(path.suffix == ".partial" for path in elsewhere.rglob("*"))
 
 
-def test_another_configuration_is_refused_on_resume(elsewhere):
-    assert fedsparsify("run", *SMALL, "--out", "o").returncode == 0
-    done = fedsparsify("run", "--out", "o", "--resume", "--lr", "0.5")
-    assert done.returncode == 2
-    assert "lr 0.1 is now 0.5" in done.stderr
-    assert fedsparsify("run", *SMALL, "--out", "o").returncode == 2
+def test_another_configuration_is_refused_on_resume(here):
+    assert here("run", *SMALL, "--out", "o")[0] == 0
+    code, _, errors = here("run", "--out", "o", "--resume", "--lr", "0.5")
+    assert code == 2
+    assert "lr 0.1 is now 0.5" in errors
+    assert here("run", *SMALL, "--out", "o")[0] == 2
 
 
 def test_ctrl_c_says_how_to_go_on(elsewhere):
