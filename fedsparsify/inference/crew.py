@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..model import Floats
 from .native import Native, yield_address
 from .operations import ASLEEP, JOB, QUIT, YIELD_PLACE
+from .pace import Pace
 from .program import Program
 
 Mail = NDArray[np.int64]  # state, address of the input, of the output, comings before this run, state before the last
@@ -20,7 +21,7 @@ class Crew:
     """The workers of one program, with the arena that they share. One image at a time: hold `lock` while running."""
 
     def __init__(self, program: Program, native: Native) -> None:
-        self.lock = Lock()
+        self.lock, self.pace = Lock(), Pace()
         self._comings = 0
         self._program, self._native = program, native
         self._gate, self._arena = np.zeros(16, np.int64), program.arena()

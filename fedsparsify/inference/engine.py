@@ -94,7 +94,7 @@ class Engine:
         x = np.ascontiguousarray(batch, np.float32)
         plan = self._plans.get(x.shape) or self._plan(x.shape)
         y = np.empty(plan.outputs, np.float32)
-        if plan.shared is None or not self._run_shared(plan.shared, x, y):
+        if plan.shared is None or not self._run_shared(plan.shared, plan.parts, x, y):
             self._run_parts(plan.parts, x, y)
         if self.first_run_seconds is None:
             self.first_run_seconds = perf_counter() - started
@@ -156,8 +156,8 @@ class Engine:
             return 1
         return next((wide for wide in (4, 2) if images > wide // 2 * self.lanes), 1)
 
-    def _run_shared(self, key: Key, x: Floats, y: Floats) -> bool:
-        """Let the threads share one image, where they are free."""
+    def _run_shared(self, key: Key, parts: list[list[Job]], x: Floats, y: Floats) -> bool:
+        """Let the threads share one image, where they are free, or one serve it, where that is faster at present."""
         crew = self._crews.get(key)
         if crew is None:
             program = self._program(key)
@@ -166,7 +166,12 @@ class Engine:
         if not crew.lock.acquire(blocking=False):
             return False
         try:
-            crew.run(x, y)
+            started = perf_counter()
+            if crew.pace.shared:
+                crew.run(x, y)
+            else:
+                self._run_parts(parts, x, y)
+            crew.pace.took(perf_counter() - started)
         finally:
             crew.lock.release()
         return True
