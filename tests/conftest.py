@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedsparsify.__main__ import main
 from fedsparsify.model import Layout, SparseModel, TensorSpec
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -41,6 +43,21 @@ def elsewhere(tmp_path, monkeypatch):
     """Stand in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def here(elsewhere, monkeypatch, capsys):
+    """The command in this process, as starting torch takes seconds: exit code and what was said on either stream."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def play(*words):
+        monkeypatch.setattr(sys, "argv", ["fedsparsify", *map(str, words)])
+        with pytest.raises(SystemExit) as done:
+            main()
+        said = capsys.readouterr()
+        return done.value.code or 0, said.out, said.err
+
+    return play
 
 
 def pytest_configure() -> None:

@@ -12,8 +12,6 @@ import time
 import numpy as np
 import pytest
 
-from fedsparsify.__main__ import main
-
 SMALL = ["--rounds", "2", "--epochs", "1", "--clients", "4"]
 
 
@@ -26,21 +24,6 @@ def fedsparsify(*words, cwd=None, **environment):
         env=os.environ | {"COLUMNS": "120"} | environment,
         timeout=120,
     )
-
-
-@pytest.fixture
-def here(elsewhere, monkeypatch, capsys):
-    """The same in this process, as starting torch takes seconds: exit code and what was said on either stream."""
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def play(*words):
-        monkeypatch.setattr(sys, "argv", ["fedsparsify", *map(str, words)])
-        with pytest.raises(SystemExit) as done:
-            main()
-        said = capsys.readouterr()
-        return done.value.code or 0, said.out, said.err
-
-    return play
 
 
 def test_the_embedded_default_with_a_method_of_ones_own(elsewhere):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,10 @@ COLUMNS = ("round", "accuracy", "nonzero", "paper_params", "sent_params")
 def kept_rounds(run: Run) -> list[int]:
     """The places of the rounds that are kept."""
     last, size = len(run.round) - 1, max(run.nonzero)
-    changes = [abs(run.nonzero[i] - run.nonzero[i - 1]) if i else 0 for i in range(last + 1)]
-    follows = [i > 0 and run.round[i] == run.round[i - 1] + 1 for i in range(last + 1)]
-    paused = [not (changes[i] and follows[i]) for i in range(last + 1)]  # a gap was a pause where it was packed before
-    jumps = [
-        i
-        for i in range(1, last + 1)
-        if changes[i] > JUMP * size or (i > 1 and follows[i] and changes[i] and paused[i - 1])
-    ]
+    changes = [abs(after - before) for before, after in pairwise([run.nonzero[0], *run.nonzero])]
+    # Rounds that changed the size, as the one before shows; after a gap in what was packed before, nothing is known.
+    moved = [i > 0 and run.round[i] == run.round[i - 1] + 1 and changes[i] > 0 for i in range(last + 1)]
+    jumps = [i for i in range(1, last + 1) if changes[i] > JUMP * size or (i > 1 and moved[i] and not moved[i - 1])]
     usual = [i for i, t in enumerate(run.round) if t % STEP == 0 or i == 0 or i > last - TAIL]
     return sorted({*usual, *jumps, *(i - 1 for i in jumps)})
 

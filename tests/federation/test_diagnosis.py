@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 
 import numpy as np
 import pytest
 from conftest import small_model
 
 from fedsparsify import RunConfig, run
-from fedsparsify.__main__ import main
 from fedsparsify.data import load_dataset
 from fedsparsify.federation.diagnosis import Probed, Watch
 from fedsparsify.federation.simulated import Simulated
@@ -71,9 +69,8 @@ def test_resuming_keeps_the_keys(tmp_path):
     assert (tmp_path / "a" / "history.jsonl").read_text() == before
 
 
-def test_a_server_refuses_it(elsewhere, monkeypatch, capsys):
+def test_a_server_refuses_it(elsewhere, here):
     (elsewhere / "c.toml").write_text("diagnose = true\n")
-    monkeypatch.setattr(sys, "argv", ["fedsparsify", "serve", "c.toml", "--insecure", "--out", "o"])
-    with pytest.raises(SystemExit, match="2"):
-        main()
-    assert "diagnose looks at training samples" in " ".join(capsys.readouterr().err.split())
+    code, _, errors = here("serve", "c.toml", "--insecure", "--out", "o")
+    assert code == 2
+    assert "diagnose looks at training samples" in errors
