@@ -163,7 +163,8 @@ class Cohort:
             shape = self._batches.samples.x.shape[1:]
             stack = Stack(self._layout, models, self._device, orders(self._module, shape))
             layers = plan(self._module, shape) or []
-            return stack, GpuStack(layers, stack, self._batches, self._training.precision)
+            training = self._training
+            return stack, GpuStack(layers, stack, self._batches, training.precision, training.batch_size)
         if self._kind == "dense":
             stack = Stack(self._layout, models, self._device, DenseStack.orders(self._module))
             return stack, DenseStack(self._module, stack, self._batches)

@@ -40,9 +40,16 @@ class Values:
     pruned: Blocks
     gradients: Blocks | None  # None: plain SGD, applied as the gradients are computed
     precision: str  # of float32 products: "tf32", or "tf32x3" for the accuracy of float32
+    batch: int  # the usual one: a smaller one at an epoch's end takes the same kernels, so that none is compiled for it
     lr: float
+    early: bool = False  # a kernel may be set up while the one before still runs (programmatic dependent launch)
     side: torch.cuda.Stream | None = None  # small gradients are computed beside the main line
     held: list[torch.Tensor] = field(default_factory=list)  # what the side line still reads
+
+    def launch(self, warps: int, stages: int) -> dict[str, Any]:
+        """How a kernel is launched."""
+        options = {"num_warps": warps, "num_stages": stages}
+        return options | {"launch_pdl": True} if self.early else options
 
     @contextmanager
     def aside(self, reads: torch.Tensor) -> Iterator[None]:
@@ -76,22 +83,67 @@ class Product:
     bias: bool
     relu: bool = False
     mask: bool = False  # the input came out of a ReLU
+    below: str = ""  # the bias of a convolution below, whose gradient is the column sums of ours
+    bias_above: bool = False  # our bias gradient is seen to by the layer above
+    table: torch.Tensor | None = (
+        None  # (models, rows) of a first dense layer, whose input is all samples: those of a step
+    )
 
     def forward(self, x: torch.Tensor, values: Values) -> torch.Tensor:
         """Act(x ⊛ w + b)."""
-        models, rows, _ = x.shape
-        y = x.new_empty(models, rows, self.outputs)
-        weight = values.compute[f"{self.name}.weight"]
-        bias = values.weights[f"{self.name}.bias"] if self.bias else weight
-        bm, bn, bk, warps, stages = self._tile(models, rows, self.outputs, self.padded, x.element_size())
+        models, rows = x.shape[:2] if self.table is None else self.table.shape
+        weight, bias = self._parameters(values)
+        y = weight.new_empty(models, rows, self.outputs)
+        usual = self._usual(rows, values)
+        bm, bn, bk, warps, stages = self._tile(models, usual, self.outputs, self.padded, y.element_size())
         kernels._forward[cdiv(rows, bm), cdiv(self.outputs, bn), models](
-            *(x, weight, bias, y, rows, self.height, self.width, self.padded, self.inputs, self.outputs, self.taps),
-            *(self.relu, self.bias, bm, bn, bk, values.precision),
-            num_warps=warps,
-            num_stages=stages,
+            *(x, weight, bias, y, *self._table(x), rows),
+            *(self.height, self.width, self.padded, self.inputs, self.outputs, self.taps),
+            *(self.table is not None, self.relu, self.bias, bm, bn, bk, values.precision, values.early),
+            **values.launch(warps, stages),
         )
         self._x = x
         return y
+
+    def end(
+        self,
+        x: torch.Tensor,
+        values: Values,
+        need: bool,
+        labels: torch.Tensor,
+        rows: torch.Tensor,
+        losses: torch.Tensor,
+    ) -> torch.Tensor | None:
+        """The last layer there and back, with the loss between: one kernel where it is small, as launches cost most."""
+        models, batch = rows.shape
+        bb, bc = cover(self._usual(batch, values), 16, 1024), cover(self.outputs, 16, 1024)
+        weight, bias = self._parameters(values)
+        d = weight.new_empty(models, batch, self.outputs)
+        if self.table is not None or bb * bc > 2048 or self.inputs > 512:
+            z = self.forward(x, values)
+            kernels._loss[(models,)](z, labels, rows, rows.stride(0), d, losses, batch, self.outputs, bb, bc)
+            return self.backward(d, values, need)
+        dx, self._x = torch.empty_like(x), x
+        kernels._last[(models,)](
+            *(x, weight, bias, labels, rows, rows.stride(0), d, dx, losses, batch, self.inputs, self.outputs),
+            *(self.bias, self.mask, need, bb, bc, cover(self.inputs, 16, 128), values.precision, values.early),
+            **values.launch(4, 3),
+        )
+        with values.aside(d):
+            self._weight_gradient(d, values)
+        return dx if need else None
+
+    def _parameters(self, values: Values) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weight, in the compute type, and bias; a layer without one gets a pointer that nobody follows."""
+        weight = values.compute[f"{self.name}.weight"]
+        return weight, values.weights[f"{self.name}.bias"] if self.bias else weight
+
+    def _table(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return (x, 0) if self.table is None else (self.table, self.table.stride(0))
+
+    def _usual(self, rows: int, values: Values) -> int:
+        """The rows that tiles are chosen for."""
+        return max(rows, values.batch * self.height * self.width)
 
     def backward(self, d: torch.Tensor, values: Values, need: bool) -> torch.Tensor | None:
         """The gradient of the input, where it is needed; gradients of weight and bias into their blocks."""
@@ -103,22 +155,26 @@ class Product:
     def _input_gradient(self, d: torch.Tensor, values: Values) -> torch.Tensor:
         models, rows, _ = d.shape
         dx = torch.empty_like(self._x)
-        bm, bn, bk, warps, stages = self._tile(models, rows, self.inputs, self.outputs, d.element_size())
+        usual = self._usual(rows, values)
+        bm, bn, bk, warps, stages = self._tile(models, usual, self.inputs, self.outputs, d.element_size())
+        sums = Sums(self.below, values, dx, bm)
         kernels._input_gradient[cdiv(rows, bm), cdiv(self.inputs, bn), models](
-            *(d, values.compute[f"{self.name}.weight"], self._x, dx, rows),
-            *(self.height, self.width, self.inputs, self.outputs, self.taps, self.mask, bm, bn, bk, values.precision),
-            num_warps=warps,
-            num_stages=stages,
+            *(d, values.compute[f"{self.name}.weight"], self._x, dx, sums.parts, rows),
+            *(self.height, self.width, self.inputs, self.outputs, self.taps, self.mask, sums.wanted),
+            *(bm, bn, bk, values.precision, values.early),
+            **values.launch(warps, stages),
         )
+        sums.join()
         return dx
 
     def _weight_gradient(self, d: torch.Tensor, values: Values) -> None:
         models, rows, _ = d.shape
-        bm, bn, bk, warps, stages = self._gradient_tile(rows, d.element_size())
+        usual = self._usual(rows, values)
+        bm, bn, bk, warps, stages = self._gradient_tile(usual, d.element_size())
         tiles = cdiv(self.outputs, bm) * cdiv(self.inputs, bn) * self.taps
         update = values.gradients is None
-        splits = 1 if update else max(1, min(PROGRAMS // (tiles * models), cdiv(rows, 8 * bk)))
-        chunk = cdiv(cdiv(rows, splits), bk) * bk
+        splits = 1 if update else max(1, min(PROGRAMS // (tiles * models), cdiv(usual, 8 * bk)))
+        chunk = cdiv(cdiv(usual, splits), bk) * bk
         at_once = self.bias and (update or chunk <= bk)  # the bias costs nothing where there is no loop
         weight, bias = f"{self.name}.weight", f"{self.name}.bias"
         bias = bias if self.bias else weight
@@ -126,38 +182,46 @@ class Product:
         dw = into[weight] if splits == 1 else into[weight].new_empty(splits, into[weight].numel())
         kernels._weight_gradient[tiles, splits, models](
             *(d, self._x, dw, into[bias], values.weights[weight], values.weights[bias]),
-            *(values.pruned[weight], values.pruned[bias], values.compute[weight]),
+            *(values.pruned[weight], values.pruned[bias], values.compute[weight], *self._table(self._x)),
             *(values.lr, rows, into[weight].numel(), chunk, self.height, self.width, self.padded, self.inputs),
-            *(self.outputs, self.taps, at_once, update, d.element_size() < 4, bm, bn, bk, values.precision),
-            num_warps=warps,
-            num_stages=stages,
+            *(self.outputs, self.taps, self.table is not None, at_once, update, d.element_size() < 4),
+            *(bm, bn, bk, values.precision, values.early),
+            **values.launch(warps, stages),
         )
         if splits > 1:
             torch.sum(dw, 0, out=into[weight].view(-1))
-        if self.bias and not at_once:
+        if self.bias and not at_once and not self.bias_above:
             column_sums(d, into[bias])
 
     def _gradient_tile(self, rows: int, size: int) -> tuple[int, int, int, int, int]:
         """Outputs, inputs and rows of a tile; warps; stages. Measured on an H200 for the shapes of cnn and vgg16."""
         outputs, inputs = cover(self.outputs, 16, 64), cover(self.inputs, 16, 64)
+        if size == 4 and rows < 128:
+            return outputs, cover(self.inputs, 16, 32), 32, 4, 1
         if size == 4:
             return outputs, inputs, 32, 4, 3
         if rows < 128:
             return outputs, cover(self.inputs, 16, 128), cover(rows, 32, 64), 4, 3
-        if rows >= 4096 and min(self.outputs, self.inputs) >= 128:
+        least = min(self.outputs, self.inputs)
+        if least >= 256 or (rows >= 4096 and least >= 128):
             return 128, 128, 64, 8 if max(self.outputs, self.inputs) > 128 else 4, 3
         return outputs, inputs, 64, 4, 4
 
     def _tile(self, models: int, rows: int, outputs: int, inputs: int, size: int) -> tuple[int, int, int, int, int]:
         """Rows, outputs and inputs of a tile; warps; stages of the pipeline. Measured likewise."""
         if rows < 128:
-            few = models * cdiv(outputs, 64) < PROGRAMS // 4  # narrow tiles, so that every multiprocessor has one
-            wide = 64 if not few else 16 if size == 4 else 32
+            few = models * cdiv(outputs, 64) < PROGRAMS // 4  # small tiles, so that every multiprocessor has one
+            if few and size == 4 and inputs > 128:
+                return 16, cover(outputs, 16, 32), 128, 4, 3
+            if few and size == 4:
+                return cover(rows, 16, 32), 16, cover(inputs, 16, 64), 4, 2
+            wide = 32 if few else 64
             return cover(rows, 32, 64), cover(outputs, 16, wide), cover(inputs, 16, 128 if few else 64), 4, 3
         if size == 4:
             return 64, cover(outputs, 16, 64), cover(inputs, 16, 32), 4, 3
         wide = outputs >= 128
-        return 128, 128 if wide else cover(outputs, 16, 64), cover(inputs, 16, 64), 8 if wide else 4, 3
+        warps = 8 if wide or inputs <= outputs == 64 else 4
+        return 128, 128 if wide else cover(outputs, 16, 64), cover(inputs, 16, 64), warps, 3
 
 
 def blocks_of(rows: int, channels: int, models: int) -> tuple[int, int, int, int]:
@@ -167,12 +231,27 @@ def blocks_of(rows: int, channels: int, models: int) -> tuple[int, int, int, int
     return br, bc, splits, cdiv(cdiv(rows, splits), br) * br
 
 
+class Sums:
+    """Column sums of a gradient, left by the kernel that computes it: the bias gradient of the layer below."""
+
+    def __init__(self, below: str, values: Values, dx: torch.Tensor, block: int) -> None:
+        models, rows, channels = dx.shape
+        self._into = values.gradients[below] if below and values.gradients is not None else None
+        self.wanted = self._into is not None
+        self.parts = torch.empty(models, cdiv(rows, block), channels, device=dx.device) if self.wanted else dx
+
+    def join(self) -> None:
+        """Write the bias gradient."""
+        if self._into is not None:
+            torch.sum(self.parts, 1, out=self._into)
+
+
 def column_sums(x: torch.Tensor, out: torch.Tensor) -> None:
     """Σ over the rows of (models, rows, channels)."""
     models, rows, c = x.shape
     br, bc, splits, chunk = blocks_of(rows, c, models)
     parts = torch.empty(models, splits, c, device=x.device)
-    kernels._column_sums[cdiv(c, bc), splits, models](x, parts, rows, chunk, c, splits, br, bc)
+    kernels._column_sums[cdiv(c, bc), splits, models](x, parts, rows, chunk, c, br, bc)
     torch.sum(parts, 1, out=out)
 
 
@@ -186,13 +265,14 @@ class Norm:
     rate: float
     relu: bool = False
     mask: bool = False
+    below: str = ""
 
     def forward(self, x: torch.Tensor, values: Values) -> torch.Tensor:
         """Normalise by the batch's moments, and let the running statistics follow."""
         models, rows, c = x.shape
         br, bc, splits, chunk = blocks_of(rows, c, models)
         parts = torch.empty(2, models, splits, c, device=x.device)
-        passes._moments[cdiv(c, bc), splits, models](x, parts[0], parts[1], rows, chunk, c, splits, br, bc)
+        passes._moments[cdiv(c, bc), splits, models](x, parts[0], parts[1], rows, chunk, c, br, bc)
         self._centre, self._scale = torch.empty(2, models, c, device=x.device)
         passes._moments_end[cdiv(c, 16), models](
             *(x, parts[0], parts[1], self._centre, self._scale),
@@ -214,16 +294,18 @@ class Norm:
         br, bc, splits, chunk = blocks_of(rows, c, models)
         parts = torch.empty(2, models, splits, c, device=d.device)
         passes._normalise_sums[cdiv(c, bc), splits, models](
-            d, self._x, self._centre, self._scale, parts[0], parts[1], rows, chunk, c, splits, br, bc
+            d, self._x, self._centre, self._scale, parts[0], parts[1], rows, chunk, c, br, bc
         )
         beta, gamma = values.gradients[f"{self.name}.bias"], values.gradients[f"{self.name}.weight"]
         torch.sum(parts[0], 1, out=beta)
         torch.sum(parts[1], 1, out=gamma)
         dx = torch.empty_like(d)
+        below = Sums(self.below, values, dx, br)
         passes._normalise_gradient[cdiv(rows, br), cdiv(c, bc), models](
             *(d, self._x, dx, self._centre, self._scale, values.weights[f"{self.name}.weight"], beta, gamma),
-            *(rows, c, self.mask, br, bc),
+            *(below.parts, rows, c, self.mask, below.wanted, br, bc),
         )
+        below.join()
         return dx
 
 
@@ -235,6 +317,7 @@ class Pool:
     width: int
     channels: int
     mask: bool = False
+    below: str = ""
     relu = False
 
     def forward(self, x: torch.Tensor, values: Values) -> torch.Tensor:
@@ -254,9 +337,12 @@ class Pool:
         models, rows, c = d.shape
         dx = d.new_empty(models, 4 * rows, c)
         bc = cover(c, 16, 64)
-        passes._pool_gradient[cdiv(models * rows, 32), cdiv(c, bc)](
-            d, self._y, self._which, dx, models * rows, self.height, self.width, c, self.mask, 32, bc
+        below = Sums(self.below, values, dx, 4 * 32)
+        passes._pool_gradient[cdiv(rows, 32), cdiv(c, bc), models](
+            *(d, self._y, self._which, dx, below.parts, rows, self.height, self.width, c),
+            *(self.mask, below.wanted, 32, bc),
         )
+        below.join()
         return dx
 
 

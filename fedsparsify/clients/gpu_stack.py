@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, TypeGuard
 
 import torch
@@ -55,6 +56,10 @@ def plan(module: nn.Module, shape: Sequence[int]) -> list[Layer] | None:
             layers.append(Drop(child.p, child.salt, mask=masked))
         else:
             return None
+    for below, layer in pairwise(layers):
+        by_channel = isinstance(layer, Norm | Pool) or (isinstance(layer, Product) and layer.taps > 1)
+        if isinstance(below, Product) and below.taps > 1 and below.bias and by_channel:
+            layer.below, below.bias_above = f"{below.name}.bias", True
     ends_well = bool(layers) and isinstance(layers[-1], Product) and layers[-1].taps == 1 and not layers[-1].relu
     return layers if ends_well else None
 
@@ -93,13 +98,17 @@ def orders(module: nn.Module, shape: Sequence[int]) -> dict[str, Order]:
 class GpuStack:
     """A stack of sequential networks of Conv2d 3×3, Linear, BatchNorm2d, ReLU, MaxPool2d 2 and Dropout."""
 
-    def __init__(self, layers: list[Layer], stack: Stack, batches: Batches, precision: str) -> None:
-        self._layers, self._stack, self._labels = layers, stack, batches.samples.y
-        self._images, self._move = batches.channels_last(), batches.augment
+    def __init__(self, layers: list[Layer], stack: Stack, batches: Batches, precision: str, batch: int) -> None:
+        self._layers, self._stack, self._labels, self._batch = layers, stack, batches.samples.y, batch
+        self._batches, self._move = batches, batches.augment
+        dense = isinstance(layers[0], Product) and layers[0].taps == 1
+        self._images = batches.samples.x.flatten(1) if dense else batches.channels_last()
         self._type = TYPES[precision]
         self._precision = "tf32" if precision == "tf32" else "tf32x3"  # three products, the accuracy of float32
         on_gpu = stack.device.type == "cuda"
         self._side = torch.cuda.Stream(stack.device) if on_gpu and self.plain else None  # type: ignore[no-untyped-call]
+        # Short kernels gain by it, a sixth of fc's step; long ones lose 1 %.
+        self._early = on_gpu and self.plain and kernels.can_begin_early(torch.cuda.get_device_capability(stack.device))
         self.shadow = (
             stack.weights if self._type == torch.float32 else torch.empty_like(stack.weights, dtype=self._type)
         )
@@ -116,34 +125,42 @@ class GpuStack:
             isinstance(layer, Drop) or (isinstance(layer, Product) and layer.taps == 1) for layer in self._layers
         )
 
-    def compile(self, sizes: Iterable[int], into: torch.Tensor | None, lr: float) -> None:
-        """Compile every kernel of batches of these sizes, several at a time: each layer once, on zeros."""
+    def compile(self, sizes: Iterable[int], into: torch.Tensor | None) -> None:
+        """Compile every kernel of batches of these sizes, several at a time: each layer once, at a rate of zero."""
         stack = self._stack
-        values = replace(self._values(slice(0, stack.models), into, lr), side=None)
+        values = replace(self._values(slice(0, stack.models), into, 0.0), side=None)
         values = replace(values, statistics={name: block.clone() for name, block in values.statistics.items()})
 
-        def once(layer: Layer, rows: int) -> None:
-            layer = copy(layer)
+        keys = torch.zeros(stack.models, dtype=torch.int64, device=stack.device)
+
+        def once(place: int, pixels: int, size: int) -> None:
+            layer, first = copy(self._layers[place]), place == 0
+            rows = keys[:, None].expand(-1, size).contiguous()
             width = layer.padded if isinstance(layer, Product) else getattr(layer, "channels", 16)
+            x = torch.zeros(stack.models, size * pixels, width, dtype=self._type, device=stack.device)
+            x = self._gather(layer, rows, keys) if first else x
             if isinstance(layer, Drop):
-                layer.keys = torch.zeros(stack.models, dtype=torch.int64, device=stack.device)
-            y = layer.forward(torch.zeros(stack.models, rows, width, dtype=self._type, device=stack.device), values)
-            layer.backward(torch.zeros_like(y), values, layer is not self._layers[0])
+                layer.keys = keys
+            if isinstance(layer, Product) and place == len(self._layers) - 1:
+                layer.end(x, values, not first, self._labels, rows, torch.zeros(stack.models, device=stack.device))
+            else:
+                layer.backward(torch.zeros_like(layer.forward(x, values)), values, not first)
 
         with ThreadPoolExecutor(COMPILERS) as pool:
-            jobs = [pool.submit(once, layer, size * pixels) for size in sizes for layer, pixels in self._pixels()]
+            jobs = [pool.submit(once, *at, size) for size in sizes for at in enumerate(self._pixels())]
             for job in jobs:
                 job.result()
 
-    def _pixels(self) -> Iterator[tuple[Layer, int]]:
-        """Every layer with the pixels of an image as it comes in."""
-        pixels = 1
+    def _pixels(self) -> list[int]:
+        """Every layer's pixels of an image as it comes in."""
+        pixels, found = 1, []
         for layer in self._layers:
             if isinstance(layer, Product | Pool):
                 pixels = layer.height * layer.width
-            yield layer, pixels
+            found.append(pixels)
             if isinstance(layer, Pool):
                 pixels //= 4
+        return found
 
     def _values(self, span: slice, into: torch.Tensor | None, lr: float) -> Values:
         stack = self._stack
@@ -158,7 +175,9 @@ class GpuStack:
             blocks(stack.pruned),
             None if into is None else blocks(into),
             self._precision,
+            self._batch,
             lr,
+            self._early,
             self._side,
         )
 
@@ -167,36 +186,35 @@ class GpuStack:
         rows = turn.rows
         models, batch = rows.shape
         values = self._values(turn.span, turn.into, turn.lr)
-        h = self._gather(rows, turn.keys)
-        for layer in self._layers:
+        *layers, last = self._layers
+        h = self._gather(self._layers[0], rows, turn.keys)
+        for layer in layers:
             if isinstance(layer, Drop):
                 layer.keys = turn.keys
-            if isinstance(layer, Product) and layer.taps == 1:
+            if isinstance(layer, Product) and layer.taps == 1 and layer.table is None:
                 h = h.view(models, batch, -1)
             h = layer.forward(h, values)
-        d, classes = torch.empty_like(h), h.shape[2]
-        kernels._loss[(models,)](
-            *(h, self._labels, rows, rows.stride(0), d, turn.losses[turn.span]),
-            *(batch, classes, cover(batch, 32, 1024), cover(classes, 16, 1024)),
-        )
-        for position, layer in reversed(list(enumerate(self._layers))):
-            back = layer.backward(d, values, position > 0)
-            if back is None:
-                break
-            below = self._layers[position - 1]
-            width = below.outputs if isinstance(below, Product) else getattr(below, "channels", back.shape[2])
-            d = back.view(models, -1, width)
+        assert isinstance(last, Product)
+        d = last.end(h, values, bool(layers), self._labels, rows, turn.losses[turn.span])
+        for position, layer in reversed(list(enumerate(layers))):
+            assert d is not None
+            width = layer.outputs if isinstance(layer, Product) else getattr(layer, "channels", d.shape[2])
+            d = layer.backward(d.view(models, -1, width), values, position > 0)
         values.join()
 
-    def _gather(self, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-        """The samples as the first layer reads them; shifted and mirrored as `pad_crop_flip` would."""
-        models, batch = rows.shape
-        first = self._layers[0]
+    def _gather(self, first: Layer, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """The samples as the first layer reads them; shifted and mirrored as `pad_crop_flip` would.
+
+        A dense layer reads them where they are.
+        """
         assert isinstance(first, Product)
+        if first.taps == 1 and self._move:
+            return self._batches(rows, keys)[0].flatten(2).to(self._type)
         if first.taps == 1:
-            height, width, channels, padded = 1, first.inputs, 1, 1
-        else:
-            height, width, channels, padded = first.height, first.width, first.inputs, first.padded
+            first.table = rows
+            return self._images
+        models, batch = rows.shape
+        height, width, channels, padded = first.height, first.width, first.inputs, first.padded
         x = torch.empty(models, batch * height * width, padded, dtype=self._type, device=rows.device)
         top = left = flip = rows
         if self._move:

@@ -9,8 +9,23 @@ Every sum has a fixed order (partial results in a buffer, never atomics): the sa
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
+from triton.language.extra import cuda
+
+
+def can_begin_early(capability: tuple[int, int]) -> bool:
+    """Whether a GPU and this triton know programmatic dependent launch."""
+    return torch.version.hip is None and capability >= (9, 0) and hasattr(cuda, "gdc_wait")
+
+
+@triton.jit
+def _begin(EARLY: tl.constexpr):
+    """EARLY: this kernel was set up while the one before still ran, and waits for it here; the next may be set up."""
+    if EARLY:
+        cuda.gdc_launch_dependents()
+        cuda.gdc_wait()
 
 
 @triton.jit
@@ -23,19 +38,25 @@ def _shift(tap, TAPS: tl.constexpr):
 
 @triton.jit
 def _forward(
-    x, w, b, y, rows_all,
+    x, w, b, y, table, stride, rows_all,
     H: tl.constexpr, W: tl.constexpr, CX: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr, TAPS: tl.constexpr,
-    RELU: tl.constexpr, BIAS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PREC: tl.constexpr,
+    TABLE: tl.constexpr, RELU: tl.constexpr, BIAS: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PREC: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Y = act(X ⊛ W + b) of one model: a tile of rows × outputs."""
+    """Y = act(X ⊛ W + b) of one model: a tile of rows × outputs. TABLE: X is all samples, a table names the rows."""
+    _begin(EARLY)
     model = tl.program_id(2).to(tl.int64)
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     outs = tl.program_id(1) * BN + tl.arange(0, BN)
-    x += model * rows_all * CX
     w += model * COUT * TAPS * CIN
     y += model * rows_all * COUT
     py, px = (rows // W) % H, rows % W
     inside = rows < rows_all
+    first = rows
+    if TABLE:
+        first = tl.load(table + model * stride + rows, mask=inside, other=0)
+    else:
+        x += model * rows_all * CX
     KB: tl.constexpr = (CX + BK - 1) // BK
     acc = tl.zeros((BM, BN), tl.float32)
     for i in range(TAPS * KB):
@@ -43,14 +64,14 @@ def _forward(
         ks = (i % KB) * BK + tl.arange(0, BK)
         dy, dx = _shift(tap * (TAPS > 1), TAPS)
         ok = inside & (py + dy >= 0) & (py + dy < H) & (px + dx >= 0) & (px + dx < W)
-        source = rows + dy * W + dx
+        source = first + dy * W + dx
         a = tl.load(x + source[:, None] * CX + ks[None, :], mask=ok[:, None] & (ks < CX)[None, :], other=0.0)
         v = tl.load(
             w + outs[None, :] * (TAPS * CIN) + (tap * CIN + ks)[:, None],
             mask=(ks < CIN)[:, None] & (outs < COUT)[None, :],
             other=0.0,
         )
-        acc = tl.dot(a, v, acc, input_precision=PREC)
+        acc = tl.dot(a.to(v.dtype), v, acc, input_precision=PREC)
     if BIAS:
         acc += tl.load(b + model * COUT + outs, mask=outs < COUT, other=0.0)[None, :]
     if RELU:
@@ -61,11 +82,13 @@ def _forward(
 
 @triton.jit
 def _input_gradient(
-    dy_, w, x, dx_, rows_all,
+    dy_, w, x, dx_, sums, rows_all,
     H: tl.constexpr, W: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr, TAPS: tl.constexpr,
-    MASK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PREC: tl.constexpr,
+    MASK: tl.constexpr, SUMS: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PREC: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """dX = dY ⊛ Wᵀ, zero where the ReLU that made X was closed."""
+    """dX = dY ⊛ Wᵀ, zero where the ReLU that made X was closed. SUMS: its column sums too, by blocks of rows."""
+    _begin(EARLY)
     model = tl.program_id(2).to(tl.int64)
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     ins = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -94,27 +117,32 @@ def _input_gradient(
     ok = inside[:, None] & (ins < CIN)[None, :]
     if MASK:
         acc = tl.where(tl.load(x + place, mask=ok, other=0.0) > 0, acc, 0.0)
+    if SUMS:
+        block = model * tl.num_programs(0) + tl.program_id(0)
+        tl.store(sums + block * CIN + ins, tl.sum(acc, 0), mask=ins < CIN)
     tl.store(dx_ + place, acc.to(dx_.dtype.element_ty), mask=ok)
 
 
 @triton.jit
 def _weight_gradient(
-    dy_, x, dw, db, w, b, gone_w, gone_b, shadow, lr, rows_all, all_values,
-    CHUNK: tl.constexpr, H: tl.constexpr, W: tl.constexpr, CX: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr,
-    TAPS: tl.constexpr, BIAS: tl.constexpr, UPDATE: tl.constexpr, SHADOW: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PREC: tl.constexpr,
+    dy_, x, dw, db, w, b, gone_w, gone_b, shadow, table, stride, lr, rows_all, all_values, CHUNK: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, CX: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr, TAPS: tl.constexpr,
+    TABLE: tl.constexpr, BIAS: tl.constexpr, UPDATE: tl.constexpr, SHADOW: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PREC: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """dW of one tap and one chunk of rows: a tile of outputs × inputs.
 
     UPDATE: plain SGD in place of writing the gradient down. BIAS: db too, where a chunk is a single block of rows.
     """
+    _begin(EARLY)
     NB: tl.constexpr = (CIN + BN - 1) // BN
     tile, split, model = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     tap = tile % TAPS
     ins = (tile // TAPS) % NB * BN + tl.arange(0, BN)
     outs = tile // (TAPS * NB) * BM + tl.arange(0, BM)
     dy_ += model * rows_all * COUT
-    x += model * rows_all * CX
+    if not TABLE:
+        x += model * rows_all * CX
     dy, dx = _shift(tap * (TAPS > 1), TAPS)
     start = split * CHUNK
     acc = tl.zeros((BM, BN), tl.float32)
@@ -125,11 +153,13 @@ def _weight_gradient(
         py, px = (rows // W) % H, rows % W
         ok = inside & (py + dy >= 0) & (py + dy < H) & (px + dx >= 0) & (px + dx < W)
         source = rows + dy * W + dx
+        if TABLE:
+            source = tl.load(table + model * stride + rows, mask=inside, other=0)
         g = tl.load(
             dy_ + rows[:, None] * COUT + outs[None, :], mask=inside[:, None] & (outs < COUT)[None, :], other=0.0
         )
         a = tl.load(x + source[:, None] * CX + ins[None, :], mask=ok[:, None] & (ins < CX)[None, :], other=0.0)
-        acc = tl.dot(tl.trans(g), a, acc, input_precision=PREC)
+        acc = tl.dot(tl.trans(g), a.to(g.dtype), acc, input_precision=PREC)
         if BIAS:
             total += tl.sum(g.to(tl.float32), 0)
     own = model * (COUT * TAPS * CIN) + outs[:, None] * (TAPS * CIN) + (tap * CIN + ins)[None, :]
@@ -155,43 +185,83 @@ def _weight_gradient(
 
 
 @triton.jit
-def _column_sums(
-    x, sums, rows_all, CHUNK: tl.constexpr, C: tl.constexpr, SPLITS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
-):
+def _column_sums(x, sums, rows_all, chunk, c, BR: tl.constexpr, BC: tl.constexpr):
     """Sum over a chunk of rows, channel by channel."""
     split, model = tl.program_id(1), tl.program_id(2).to(tl.int64)
     channels = tl.program_id(0) * BC + tl.arange(0, BC)
-    x += model * rows_all * C
+    x += model * rows_all * c
     total = tl.zeros((BR, BC), tl.float32)
-    for offset in range(0, CHUNK, BR):
-        rows = split * CHUNK + offset + tl.arange(0, BR)
-        ok = (rows < rows_all)[:, None] & (channels < C)[None, :]
-        total += tl.load(x + rows[:, None] * C + channels[None, :], mask=ok, other=0.0).to(tl.float32)
-    tl.store(sums + (model * SPLITS + split) * C + channels, tl.sum(total, 0), mask=channels < C)
+    for offset in range(0, chunk, BR):
+        rows = split * chunk + offset + tl.arange(0, BR)
+        ok = (rows < rows_all)[:, None] & (channels < c)[None, :]
+        total += tl.load(x + rows[:, None] * c + channels[None, :], mask=ok, other=0.0).to(tl.float32)
+    tl.store(sums + (model * tl.num_programs(1) + split) * c + channels, tl.sum(total, 0), mask=channels < c)
 
 
 @triton.jit
-def _loss(
-    logits, labels, rows_table, stride, d, losses, batch,
-    CLASSES: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
-    """Cross entropy of one model's batch, summed up in `losses`, and the gradient of its mean by the logits."""
-    model = tl.program_id(0)
-    rows, classes = tl.arange(0, BB), tl.arange(0, BC)
-    ok = (rows < batch)[:, None] & (classes < CLASSES)[None, :]
-    place = (model * batch + rows[:, None]) * CLASSES + classes[None, :]
-    z = tl.load(logits + place, mask=ok, other=-float("inf")).to(tl.float32)
-    z = tl.where((rows < batch)[:, None], z, 0.0)
-    sample = tl.load(rows_table + model * stride + rows, mask=rows < batch, other=0)
-    label = tl.load(labels + sample, mask=rows < batch, other=0)
+def _cross_entropy(z, labels, samples, rows, batch, classes, CLASSES: tl.constexpr):
+    """Sum of a batch's losses, and the gradient of their mean by the logits z: zero outside the batch."""
+    inside = rows < batch
+    z = tl.where(inside[:, None], tl.where((classes < CLASSES)[None, :], z, -float("inf")), 0.0)
+    label = tl.load(labels + tl.load(samples + rows, mask=inside, other=0), mask=inside, other=0)
     top = tl.max(z, 1)
     e = tl.exp(z - top[:, None])
     total = tl.sum(e, 1)
     hit = classes[None, :] == label[:, None]
     loss = tl.log(total) + top - tl.sum(tl.where(hit, z, 0.0), 1)
-    tl.store(losses + model, tl.load(losses + model) + tl.sum(tl.where(rows < batch, loss, 0.0), 0))
-    gradient = (e / total[:, None] - hit.to(tl.float32)) / batch
+    gradient = tl.where(inside[:, None], (e / total[:, None] - hit.to(tl.float32)) / batch, 0.0)
+    return tl.sum(tl.where(inside, loss, 0.0), 0), gradient
+
+
+@triton.jit
+def _loss(logits, labels, table, stride, d, losses, batch, CLASSES: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr):
+    """Cross entropy of one model's batch, added to `losses`, and its gradient by the logits."""
+    model = tl.program_id(0).to(tl.int64)
+    rows, classes = tl.arange(0, BB), tl.arange(0, BC)
+    ok = (rows < batch)[:, None] & (classes < CLASSES)[None, :]
+    place = (model * batch + rows[:, None]) * CLASSES + classes[None, :]
+    z = tl.load(logits + place, mask=ok, other=0.0).to(tl.float32)
+    loss, gradient = _cross_entropy(z, labels, table + model * stride, rows, batch, classes, CLASSES)
+    tl.store(losses + model, tl.load(losses + model) + loss)
     tl.store(d + place, gradient.to(d.dtype.element_ty), mask=ok)
+
+
+@triton.jit
+def _last(
+    x, w, b, labels, table, stride, d, dx_, losses, batch,
+    CIN: tl.constexpr, CLASSES: tl.constexpr, BIAS: tl.constexpr, MASK: tl.constexpr, NEED: tl.constexpr,
+    BB: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, PREC: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """A small last layer of one model at once: its product, the loss and its gradient, that of its input."""
+    _begin(EARLY)
+    model = tl.program_id(0).to(tl.int64)
+    rows, classes = tl.arange(0, BB), tl.arange(0, BC)
+    here, named = (rows < batch)[:, None], classes < CLASSES
+    x += model * batch * CIN
+    dx_ += model * batch * CIN
+    w += model * CLASSES * CIN
+    z = tl.zeros((BB, BC), tl.float32)
+    for k in range(0, CIN, BK):
+        ks = k + tl.arange(0, BK)
+        a = tl.load(x + rows[:, None] * CIN + ks[None, :], mask=here & (ks < CIN)[None, :], other=0.0)
+        v = tl.load(w + classes[None, :] * CIN + ks[:, None], mask=(ks < CIN)[:, None] & named[None, :], other=0.0)
+        z = tl.dot(a, v, z, input_precision=PREC)
+    if BIAS:
+        z += tl.load(b + model * CLASSES + classes, mask=named, other=0.0)[None, :]
+    loss, gradient = _cross_entropy(z, labels, table + model * stride, rows, batch, classes, CLASSES)
+    tl.store(losses + model, tl.load(losses + model) + loss)
+    gradient = gradient.to(d.dtype.element_ty)
+    place = (model * batch + rows[:, None]) * CLASSES + classes[None, :]
+    tl.store(d + place, gradient, mask=here & named[None, :])
+    if NEED:
+        for k in range(0, CIN, BK):
+            ks = k + tl.arange(0, BK)
+            ok = here & (ks < CIN)[None, :]
+            v = tl.load(w + classes[:, None] * CIN + ks[None, :], mask=named[:, None] & (ks < CIN)[None, :], other=0.0)
+            g = tl.dot(gradient, v, input_precision=PREC)
+            if MASK:
+                g = tl.where(tl.load(x + rows[:, None] * CIN + ks[None, :], mask=ok, other=0.0) > 0, g, 0.0)
+            tl.store(dx_ + rows[:, None] * CIN + ks[None, :], g.to(dx_.dtype.element_ty), mask=ok)
 
 
 @triton.jit

@@ -12,43 +12,43 @@ import triton.language as tl
 @triton.jit
 def _moments(
     x, sums, squares, rows_all,
-    CHUNK: tl.constexpr, C: tl.constexpr, SPLITS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    chunk, c, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Σ (x − pivot) and Σ (x − pivot)² of a chunk of rows; the pivot is the model's first row, so nothing cancels."""
     split, model = tl.program_id(1), tl.program_id(2).to(tl.int64)
     channels = tl.program_id(0) * BC + tl.arange(0, BC)
-    x += model * rows_all * C
-    pivot = tl.load(x + channels, mask=channels < C, other=0.0).to(tl.float32)
+    x += model * rows_all * c
+    pivot = tl.load(x + channels, mask=channels < c, other=0.0).to(tl.float32)
     first, second = tl.zeros((BR, BC), tl.float32), tl.zeros((BR, BC), tl.float32)
-    for offset in range(0, CHUNK, BR):
-        rows = split * CHUNK + offset + tl.arange(0, BR)
-        ok = (rows < rows_all)[:, None] & (channels < C)[None, :]
-        value = tl.load(x + rows[:, None] * C + channels[None, :], mask=ok, other=0.0).to(tl.float32)
+    for offset in range(0, chunk, BR):
+        rows = split * chunk + offset + tl.arange(0, BR)
+        ok = (rows < rows_all)[:, None] & (channels < c)[None, :]
+        value = tl.load(x + rows[:, None] * c + channels[None, :], mask=ok, other=0.0).to(tl.float32)
         value = tl.where(ok, value - pivot[None, :], 0.0)
         first += value
         second += value * value
-    place = (model * SPLITS + split) * C + channels
-    tl.store(sums + place, tl.sum(first, 0), mask=channels < C)
-    tl.store(squares + place, tl.sum(second, 0), mask=channels < C)
+    place = (model * tl.num_programs(1) + split) * c + channels
+    tl.store(sums + place, tl.sum(first, 0), mask=channels < c)
+    tl.store(squares + place, tl.sum(second, 0), mask=channels < c)
 
 
 @triton.jit
 def _moments_end(
     x, sums, squares, centre, scale, running_mean, running_var, rows_all, eps, rate,
-    C: tl.constexpr, SPLITS: tl.constexpr, BS: tl.constexpr, BC: tl.constexpr,
+    c, splits_all, BS: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Join the chunks: the batch's mean and 1/deviation, and the running statistics."""
     model = tl.program_id(1).to(tl.int64)
     channels = tl.program_id(0) * BC + tl.arange(0, BC)
     splits = tl.arange(0, BS)
-    ok = channels < C
-    both = (splits < SPLITS)[:, None] & ok[None, :]
-    place = (model * SPLITS + splits[:, None]) * C + channels[None, :]
+    ok = channels < c
+    both = (splits < splits_all)[:, None] & ok[None, :]
+    place = (model * splits_all + splits[:, None]) * c + channels[None, :]
     first = tl.sum(tl.load(sums + place, mask=both, other=0.0), 0) / rows_all
     second = tl.sum(tl.load(squares + place, mask=both, other=0.0), 0) / rows_all
-    mean = tl.load(x + model * rows_all * C + channels, mask=ok, other=0.0).to(tl.float32) + first
+    mean = tl.load(x + model * rows_all * c + channels, mask=ok, other=0.0).to(tl.float32) + first
     variance = tl.maximum(second - first * first, 0.0)
-    at = model * C + channels
+    at = model * c + channels
     tl.store(centre + at, mean, mask=ok)
     tl.store(scale + at, 1 / tl.sqrt(variance + eps), mask=ok)
     unbiased = variance * (rows_all / (rows_all - 1.0))
@@ -57,18 +57,16 @@ def _moments_end(
 
 
 @triton.jit
-def _normalise(
-    x, y, centre, scale, gamma, beta, rows_all, C: tl.constexpr, RELU: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
-):
+def _normalise(x, y, centre, scale, gamma, beta, rows_all, c, RELU: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
     """Y = act((X − mean) · scale · γ + β)."""
     model = tl.program_id(2).to(tl.int64)
     rows = tl.program_id(0) * BR + tl.arange(0, BR)
     channels = tl.program_id(1) * BC + tl.arange(0, BC)
-    ok = (rows < rows_all)[:, None] & (channels < C)[None, :]
-    at = model * C + channels
-    slope = tl.load(scale + at, mask=channels < C) * tl.load(gamma + at, mask=channels < C)
-    shift = tl.load(beta + at, mask=channels < C) - tl.load(centre + at, mask=channels < C) * slope
-    place = model * rows_all * C + rows[:, None] * C + channels[None, :]
+    ok = (rows < rows_all)[:, None] & (channels < c)[None, :]
+    at = model * c + channels
+    slope = tl.load(scale + at, mask=channels < c) * tl.load(gamma + at, mask=channels < c)
+    shift = tl.load(beta + at, mask=channels < c) - tl.load(centre + at, mask=channels < c) * slope
+    place = model * rows_all * c + rows[:, None] * c + channels[None, :]
     value = tl.load(x + place, mask=ok, other=0.0).to(tl.float32) * slope[None, :] + shift[None, :]
     if RELU:
         value = tl.maximum(value, 0.0)
@@ -78,49 +76,52 @@ def _normalise(
 @triton.jit
 def _normalise_sums(
     dy_, x, centre, scale, sums, products, rows_all,
-    CHUNK: tl.constexpr, C: tl.constexpr, SPLITS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    chunk, c, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Σ dY and Σ dY · x̂ of a chunk of rows, channel by channel."""
     split, model = tl.program_id(1), tl.program_id(2).to(tl.int64)
     channels = tl.program_id(0) * BC + tl.arange(0, BC)
-    at = model * C + channels
-    mean = tl.load(centre + at, mask=channels < C, other=0.0)
-    inverse = tl.load(scale + at, mask=channels < C, other=0.0)
+    at = model * c + channels
+    mean = tl.load(centre + at, mask=channels < c, other=0.0)
+    inverse = tl.load(scale + at, mask=channels < c, other=0.0)
     total, product = tl.zeros((BR, BC), tl.float32), tl.zeros((BR, BC), tl.float32)
-    for offset in range(0, CHUNK, BR):
-        rows = split * CHUNK + offset + tl.arange(0, BR)
-        ok = (rows < rows_all)[:, None] & (channels < C)[None, :]
-        place = model * rows_all * C + rows[:, None] * C + channels[None, :]
+    for offset in range(0, chunk, BR):
+        rows = split * chunk + offset + tl.arange(0, BR)
+        ok = (rows < rows_all)[:, None] & (channels < c)[None, :]
+        place = model * rows_all * c + rows[:, None] * c + channels[None, :]
         g = tl.load(dy_ + place, mask=ok, other=0.0).to(tl.float32)
         total += g
         product += g * (tl.load(x + place, mask=ok, other=0.0).to(tl.float32) - mean[None, :])
-    place = (model * SPLITS + split) * C + channels
-    tl.store(sums + place, tl.sum(total, 0), mask=channels < C)
-    tl.store(products + place, tl.sum(product, 0) * inverse, mask=channels < C)
+    place = (model * tl.num_programs(1) + split) * c + channels
+    tl.store(sums + place, tl.sum(total, 0), mask=channels < c)
+    tl.store(products + place, tl.sum(product, 0) * inverse, mask=channels < c)
 
 
 @triton.jit
 def _normalise_gradient(
-    dy_, x, dx_, centre, scale, gamma, beta_gradient, gamma_gradient, rows_all,
-    C: tl.constexpr, MASK: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    dy_, x, dx_, centre, scale, gamma, beta_gradient, gamma_gradient, sums, rows_all,
+    c, MASK: tl.constexpr, SUMS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """dX = γ · scale · (dY − mean dY − x̂ · mean(dY · x̂)), zero where the ReLU that made X was closed."""
+    """dX = γ · scale · (dY − mean dY − x̂ · mean(dY · x̂)), zero where X's ReLU was closed; its column sums by blocks."""
     model = tl.program_id(2).to(tl.int64)
     rows = tl.program_id(0) * BR + tl.arange(0, BR)
     channels = tl.program_id(1) * BC + tl.arange(0, BC)
-    ok = (rows < rows_all)[:, None] & (channels < C)[None, :]
-    at, here = model * C + channels, channels < C
+    ok = (rows < rows_all)[:, None] & (channels < c)[None, :]
+    at, here = model * c + channels, channels < c
     inverse = tl.load(scale + at, mask=here, other=0.0)
     mean_g = tl.load(beta_gradient + at, mask=here, other=0.0) / rows_all
     mean_p = tl.load(gamma_gradient + at, mask=here, other=0.0) / rows_all
     slope = tl.load(gamma + at, mask=here, other=0.0) * inverse
-    place = model * rows_all * C + rows[:, None] * C + channels[None, :]
+    place = model * rows_all * c + rows[:, None] * c + channels[None, :]
     g = tl.load(dy_ + place, mask=ok, other=0.0).to(tl.float32)
     value = tl.load(x + place, mask=ok, other=0.0).to(tl.float32)
     hat = (value - tl.load(centre + at, mask=here, other=0.0)[None, :]) * inverse[None, :]
     g = slope[None, :] * (g - mean_g[None, :] - hat * mean_p[None, :])
     if MASK:
         g = tl.where(value > 0, g, 0.0)
+    if SUMS:
+        block = model * tl.num_programs(0) + tl.program_id(0)
+        tl.store(sums + block * c + channels, tl.sum(tl.where(ok, g, 0.0), 0), mask=here)
     tl.store(dx_ + place, g.to(dx_.dtype.element_ty), mask=ok)
 
 
@@ -146,11 +147,17 @@ def _pool(x, y, which, rows_all, H: tl.constexpr, W: tl.constexpr, C: tl.constex
 
 @triton.jit
 def _pool_gradient(
-    dy_, y, which, dx_, rows_all,
-    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, MASK: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    dy_, y, which, dx_, sums, rows_all,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, MASK: tl.constexpr, SUMS: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """The gradient goes to the pixel that was largest; nowhere where the ReLU that made it was closed."""
-    rows = (tl.program_id(0) * BR + tl.arange(0, BR)).to(tl.int64)
+    """The gradient goes to the pixel that was largest; nowhere where the ReLU that made it was closed; column sums."""
+    model = tl.program_id(2).to(tl.int64)
+    dy_ += model * rows_all * C
+    y += model * rows_all * C
+    which += model * rows_all * C
+    dx_ += model * rows_all * 4 * C
+    rows = tl.program_id(0) * BR + tl.arange(0, BR)
     channels = tl.program_id(1) * BC + tl.arange(0, BC)
     OH: tl.constexpr = H // 2
     OW: tl.constexpr = W // 2
@@ -159,6 +166,9 @@ def _pool_gradient(
     g = tl.load(dy_ + place, mask=ok, other=0.0)
     if MASK:
         g = tl.where(tl.load(y + place, mask=ok, other=0.0) > 0, g, 0.0)
+    if SUMS:
+        block = model * tl.num_programs(0) + tl.program_id(0)
+        tl.store(sums + block * C + channels, tl.sum(g.to(tl.float32), 0), mask=channels < C)
     found = tl.load(which + place, mask=ok, other=0)
     corner = (rows // (OH * OW) * H + rows // OW % OH * 2) * W + rows % OW * 2
     for j in tl.static_range(4):

@@ -54,7 +54,7 @@ class Stack:
         """Take over one model each; models that are the same object are moved once."""
         unique = {id(model): model for model in models}
         place = {key: row for row, key in enumerate(unique)}
-        rows = torch.tensor([place[id(model)] for model in models], device=self.device)
+        rows = torch.tensor([place[id(model)] for model in models], device=self.device) if len(unique) > 1 else None
         values = torch.stack([torch.as_tensor(model.weights).to(self.device) for model in unique.values()])
         masks = torch.stack([torch.as_tensor(model.mask).to(self.device) for model in unique.values()])
         self._fill(self.tensors, values, rows)
@@ -62,7 +62,7 @@ class Stack:
         self._fill(self.blocks(self.pruned), ~masks, rows)
 
     def _fill(self, views: Mapping[str, torch.Tensor], values: torch.Tensor, rows: torch.Tensor | None = None) -> None:
-        """Write flat vectors, (any, …), into blocks; row i of the block from vector `rows[i]`."""
+        """Write flat vectors, (any, …), into blocks; row i from vector i, or `rows[i]`, or the only one."""
         for name, view in views.items():
             shape, axes = self._orders[name]
             tensor = values[:, self.layout.slices[name]].view(-1, *shape).permute(0, *(axis + 1 for axis in axes))

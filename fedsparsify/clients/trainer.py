@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import torch
 
 from .. import arrays
 from ..config import Training
-from ..data.partition import Indices
 from ..keyed import KEYS, STRIDE
 from ..methods import Request, Update
 from .batches import Step, Turn, steps
@@ -39,7 +37,7 @@ class OnGpu(Protocol):
     def refresh(self) -> None:
         """Bring the copy up to date."""
 
-    def compile(self, sizes: Iterable[int], into: torch.Tensor | None, lr: float) -> None:
+    def compile(self, sizes: Iterable[int], into: torch.Tensor | None) -> None:
         """Make the kernels for batches of these sizes."""
 
 
@@ -51,6 +49,7 @@ class Trainer:
         self._sgd = SGD(stack, training, stack.device.type == "cpu")
         if isinstance(network, OnGpu):
             self._sgd = FusedSGD(stack, training, network.shadow, network.plain)
+        self._on_gpu = stack.device.type == "cuda"
         self._losses = torch.zeros(stack.models, device=stack.device)
         self._keys = torch.zeros(stack.models, dtype=torch.int64, device=stack.device)
         self._table = torch.zeros(0, 0, dtype=torch.int64)
@@ -78,24 +77,25 @@ class Trainer:
             self._table = torch.zeros(len(workers), longest, dtype=torch.int64, device=self.stack.device)
             self._captured = None
         place: dict[int, int] = {}
-        orders: list[Indices] = []
+        orders = torch.zeros(len({w.key for w in workers}), longest, dtype=torch.int64, pin_memory=self._on_gpu)
         for worker in workers:
             if worker.key in place:
                 worker.epochs += 1
                 continue
-            place[worker.key] = len(orders)
-            order = worker.next_order()
-            orders.append(np.pad(order, (0, longest - order.size)))
-        unique = torch.from_numpy(np.stack(orders)).to(self.stack.device)
+            place[worker.key] = len(place)
+            orders.numpy()[place[worker.key], : worker.samples] = worker.next_order()
+        unique = self._sent(orders)
         if len(orders) == len(workers):
             self._table.copy_(unique)
         else:
-            torch.index_select(
-                unique, 0, torch.tensor([place[w.key] for w in workers], device=unique.device), out=self._table
-            )
-        self._keys.copy_(torch.tensor([(worker.key + STRIDE * worker.steps) & KEYS for worker in workers]))
+            torch.index_select(unique, 0, self._sent(torch.tensor([place[w.key] for w in workers])), out=self._table)
+        self._keys.copy_(self._sent(torch.tensor([(w.key + STRIDE * w.steps) & KEYS for w in workers])))
         for worker in workers:
             worker.steps += -(-worker.samples // self._training.batch_size)
+
+    def _sent(self, values: torch.Tensor) -> torch.Tensor:
+        """The values on the stack's device; a GPU that is still at the epoch before is not waited for."""
+        return values.pin_memory().to(self.stack.device, non_blocking=True) if self._on_gpu else values
 
     def _play(self, plan: Sequence[Step], shape: tuple[tuple[int, ...], bool, bool]) -> None:
         """One epoch. Clients of equal size repeat the same steps, so a GPU plays them from a graph.
@@ -103,10 +103,10 @@ class Trainer:
         The first epoch of a shape runs step by step, so that nothing is left to set up while the graph is captured.
         """
         even = len(set(shape[0])) == 1
-        gpu = self._network if isinstance(self._network, OnGpu) and self.stack.device.type == "cuda" else None
+        gpu = self._network if isinstance(self._network, OnGpu) and self._on_gpu else None
         if gpu is None or not even or self._warm != shape:
             if gpu is not None and self._warm != shape:
-                gpu.compile({step.size for step in plan}, self._sgd.gradient, self._training.lr)
+                gpu.compile({step.size for step in plan}, self._sgd.gradient)
             self._warm = shape
             self._epoch(plan)
             return

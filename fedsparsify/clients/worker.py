@@ -157,7 +157,8 @@ class Worker:
 @torch.no_grad()
 def evaluate(network: FlatModule, model: SparseModel, samples: Samples) -> Evaluation:
     """Accuracy and mean loss of a model."""
-    batch = 1000 if network.device.type == "cpu" or samples.x[0].numel() > 1000 else len(samples.y)
+    on_cpu, large = network.device.type == "cpu", samples.x[0].numel() > 1000
+    batch = 1000 if on_cpu else 2500 if large else len(samples.y)
     network.load(model)
     network.module.eval()
     right = loss = torch.zeros((), device=network.device)

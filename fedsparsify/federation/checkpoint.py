@@ -28,7 +28,7 @@ class Checkpoint:
         arrays = {f"{VELOCITY}{client}": velocity for client, velocity in self.velocities.items()}
         masks = {f"{MASK}{version}": bitmap for version, bitmap in self.memory.bitmaps.items()}
         seen = list(self.memory.seen.items())  # JSON has no numbers as keys
-        write(path, self.model, {"round": self.round, "seen": seen}, arrays | masks)
+        write(path, self.model.on_host(), {"round": self.round, "seen": seen}, arrays | masks)
 
     @classmethod
     def load(cls, path: Path) -> Checkpoint:

