@@ -85,9 +85,7 @@ class Product:
     mask: bool = False  # the input came out of a ReLU
     below: str = ""  # the bias of a convolution below, whose gradient is the column sums of ours
     bias_above: bool = False  # our bias gradient is seen to by the layer above
-    table: torch.Tensor | None = (
-        None  # (models, rows) of a first dense layer, whose input is all samples: those of a step
-    )
+    table: torch.Tensor | None = None  # (models, rows): the input is all samples, and these are the step's
 
     def forward(self, x: torch.Tensor, values: Values) -> torch.Tensor:
         """Act(x ⊛ w + b)."""
@@ -116,11 +114,11 @@ class Product:
     ) -> torch.Tensor | None:
         """The last layer there and back, with the loss between: one kernel where it is small, as launches cost most."""
         models, batch = rows.shape
-        bb, bc = cover(self._usual(batch, values), 16, 1024), cover(self.outputs, 16, 1024)
+        bb, bc = cover(self._usual(batch, values), 16, 128), cover(self.outputs, 16, 1 << 20)
         weight, bias = self._parameters(values)
         d = weight.new_empty(models, batch, self.outputs)
-        if self.table is not None or bb * bc > 2048 or self.inputs > 512:
-            z = self.forward(x, values)
+        if self.table is not None or batch > bb or bb * bc > 2048 or self.inputs > 512:
+            z, bb = self.forward(x, values), max(1, 4096 // bc)
             kernels._loss[(models,)](z, labels, rows, rows.stride(0), d, losses, batch, self.outputs, bb, bc)
             return self.backward(d, values, need)
         dx, self._x = torch.empty_like(x), x

@@ -217,13 +217,17 @@ def _cross_entropy(z, labels, samples, rows, batch, classes, CLASSES: tl.constex
 def _loss(logits, labels, table, stride, d, losses, batch, CLASSES: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr):
     """Cross entropy of one model's batch, added to `losses`, and its gradient by the logits."""
     model = tl.program_id(0).to(tl.int64)
-    rows, classes = tl.arange(0, BB), tl.arange(0, BC)
-    ok = (rows < batch)[:, None] & (classes < CLASSES)[None, :]
-    place = (model * batch + rows[:, None]) * CLASSES + classes[None, :]
-    z = tl.load(logits + place, mask=ok, other=0.0).to(tl.float32)
-    loss, gradient = _cross_entropy(z, labels, table + model * stride, rows, batch, classes, CLASSES)
-    tl.store(losses + model, tl.load(losses + model) + loss)
-    tl.store(d + place, gradient.to(d.dtype.element_ty), mask=ok)
+    classes = tl.arange(0, BC)
+    total = tl.load(losses + model)
+    for start in range(0, batch, BB):
+        rows = start + tl.arange(0, BB)
+        ok = (rows < batch)[:, None] & (classes < CLASSES)[None, :]
+        place = (model * batch + rows[:, None]) * CLASSES + classes[None, :]
+        z = tl.load(logits + place, mask=ok, other=0.0).to(tl.float32)
+        loss, gradient = _cross_entropy(z, labels, table + model * stride, rows, batch, classes, CLASSES)
+        total += loss
+        tl.store(d + place, gradient.to(d.dtype.element_ty), mask=ok)
+    tl.store(losses + model, total)
 
 
 @triton.jit

@@ -130,7 +130,8 @@ if __name__ == "__main__":
     check(
         build("fc", (3, 4, 4), 4, 0), (3, 4, 4), 4, 9, False
     )  # colours lie behind one another, as torch flattens them
-    check(build("fc", (3, 4, 4), 70, 0), (3, 4, 4), 70, 33, True)
+    check(build("fc", (3, 4, 4), 70, 0), (3, 4, 4), 70, 33, True)  # more than one block of rows in the loss
+    check(build("fc", (6,), 3, 0), (6,), 3, 140, False)
     check(small_cnn((3, 8, 8), 10), (3, 8, 8), 10, 5, False, usual=40)
     check(small_vgg((3, 8, 4), 5), (3, 8, 4), 5, 6, True)
     check_training(lambda: small_cnn((3, 8, 8), 4), (3, 8, 8), 0.9)
