@@ -235,7 +235,7 @@ class Builder:
             case Pool():
                 rows, columns, factors = pool_windows(step, source, target)
                 constants = {"affine": step.affine, "factors": factors}
-                flags = {"flag": int(step.mean), "low": step.low, "high": step.high}
+                flags = {"flag": int(step.mean), "tile": int(step.plain), "low": step.low, "high": step.high}
                 table = self.indices.add(np.concatenate([rows, columns]))
                 self._each(Kind.POOL, image, [source], target, table=table, **constants, **flags, **ends)
             case Affine():
