@@ -49,6 +49,16 @@ class Emitter:
         """A vector to an aligned address."""
         self.builder.store(value, self.builder.inttoptr(address, self.vector.as_pointer())).align = self.bytes
 
+    def prefetch(self, address: Any) -> None:
+        """Ask for the cache line at an address, which need not be one of ours."""
+        pointer = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, I32, I32, I32])
+        name = "llvm.prefetch.p0i8"
+        known = self.builder.module.globals.get(name)
+        numbers = [ir.Constant(I32, value) for value in (0, 3, 1)]  # to read, near, data
+        address = self.builder.inttoptr(address, pointer)
+        self.builder.call(known or ir.Function(self.builder.module, kind, name), [address, *numbers])
+
     def constant(self, value: float) -> Any:
         """The same constant in every lane."""
         return ir.Constant(self.vector, [value] * self.lanes)
