@@ -290,6 +290,10 @@ def _frames(width: Any, op: Any, arena: Any, across: Any) -> None:
             frame(width, TWO, TWO, corner, row, op.rows, op.columns, op.low)
         elif len(width) == 8:
             frame(width, TWO, FOUR, corner, row, op.rows, op.columns, op.low)
+        elif op.rows == op.columns == 1:  # without the loops
+            frame(width, FOUR, FOUR, corner, row, 1, 1, op.low)
+        elif op.rows == op.columns == 2:
+            frame(width, FOUR, FOUR, corner, row, 2, 2, op.low)
         else:
             frame(width, FOUR, FOUR, corner, row, op.rows, op.columns, op.low)
 
