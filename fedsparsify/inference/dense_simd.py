@@ -96,7 +96,7 @@ def winograd_in(_, width, x, row, out, step):  # type: ignore[no-untyped-def]
         for half in (_low_frequencies, _high_frequencies):
             columns = [half(e, [e.load(cell) for cell in cells[k::6]]) for k in range(6)]
             for line in zip(*columns, strict=True):
-                for value in (*_low_frequencies(e, line), *_high_frequencies(e, line)):
+                for value in (*_low_frequencies(e, list(line)), *_high_frequencies(e, list(line))):
                     e.store(value, out)
                     out = builder.add(out, step)
         return context.get_dummy_value()
@@ -118,7 +118,7 @@ def winograd_out(_, width, sums, step, bias, out, row, low, high):  # type: igno
             cells.append(builder.add(cells[-1], step))
         start, bounds = e.splat(bias), (e.splat(low), e.splat(high))
         columns = [_from_frequencies(e, [e.load(cell) for cell in cells[k::6]]) for k in range(6)]
-        lines = [_from_frequencies(e, line) for line in zip(*columns, strict=True)]
+        lines = [_from_frequencies(e, list(line)) for line in zip(*columns, strict=True)]
         places = grid(e, out, row, ir.Constant(I64, e.bytes), 4, 4)
         for value, place in zip((v for line in lines for v in line), places, strict=True):
             e.store(e.clamp(builder.fadd(value, start), *bounds), place)
