@@ -11,7 +11,6 @@ from numba.extending import intrinsic
 from ..native.simd import F32, I32, I64, Emitter, Values, grid, sides
 
 IN_FLIGHT = 8  # additions under way at a time that hide the latency of one
-AHEAD = 2048  # bytes of the stream that are asked for before they are read; the processor itself stops at each page
 
 
 def begin(e: Emitter, first: Any, bias: Any, scratch: Values) -> Values:
@@ -85,7 +84,7 @@ def sparse_tile(  # type: ignore[no-untyped-def]
         def several(state: Values) -> Values:
             *sums, at = state
             if sets == IN_FLIGHT:  # a cache line of weights
-                e.prefetch(e.at(at, AHEAD))
+                e.ask_ahead(at)
             done: Values = []
             for k in range(sets):
                 done += add(sums[k * tile : (k + 1) * tile], e.at(at, k * 8))
