@@ -235,7 +235,7 @@ class Builder:
             case Pool():
                 rows, columns, factors = pool_windows(step, source, target)
                 constants = {"affine": step.affine, "factors": factors}
-                flags = {"flag": int(step.mean), "low": step.low, "high": step.high}
+                flags = {"flag": int(step.mean), "tile": int(step.plain), "low": step.low, "high": step.high}
                 table = self.indices.add(np.concatenate([rows, columns]))
                 self._each(Kind.POOL, image, [source], target, table=table, **constants, **flags, **ends)
             case Affine():
@@ -290,12 +290,12 @@ class Builder:
         self.fresh[id(target)] = bounds
 
     def _choose(self, step: Conv, source: Place, target: Place) -> Recipe:
-        ends = {**source_of(source), **target_of(target), "channels": target.shape[0]}
+        ends = {**source_of(source), **target_of(target), "channels": -(-target.shape[0] // self.workers)}
 
         def measured(layers: Sequence[Layer]) -> list[float]:
             return costs(layers, ends, self.floats, self.lanes, far=self.total == 1)
 
-        return choose(step, source, target, self.kernels, measured)
+        return choose(step, source, target, self.kernels, measured, self.workers)
 
     def _layer(self, layer: Layer) -> dict[str, Any]:
         """The fields of a convolution's row that point at its constants."""

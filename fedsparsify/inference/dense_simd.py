@@ -32,6 +32,7 @@ def dense_tile(  # type: ignore[no-untyped-def]
 
         def body(state: Values) -> Values:
             *sums, at, offset = state
+            e.ask_ahead(at)
             cell = builder.add(x, builder.sext(e.load(offset, I32), I64))
             values: Values = []
             for _ in range(breadth):
@@ -59,14 +60,20 @@ def dense_tile(  # type: ignore[no-untyped-def]
     return types.void(width, outputs, vectors, *[i64] * 8, f32, f32), generate
 
 
-def _into_frequencies(e: Emitter, t: Values) -> Values:
-    """Six values along a line → six frequencies."""
+def _low_frequencies(e: Emitter, t: Values) -> Values:
+    """Six values along a line → the first three of six frequencies."""
     b = e.builder
-    four, five, two = e.constant(-4.0), e.constant(-5.0), e.constant(2.0)
-    p, q = e.fma(four, t[2], t[4]), e.fma(four, t[1], t[3])
-    r, u = b.fsub(t[4], t[2]), b.fmul(two, b.fsub(t[3], t[1]))
-    ends = [e.fma(e.constant(4.0), t[k], e.fma(five, t[k + 2], t[k + 4])) for k in range(2)]
-    return [ends[0], b.fadd(p, q), b.fsub(p, q), b.fadd(r, u), b.fsub(r, u), ends[1]]
+    p, q = e.fma(e.constant(-4.0), t[2], t[4]), e.fma(e.constant(-4.0), t[1], t[3])
+    end = e.fma(e.constant(4.0), b.fsub(t[0], t[2]), b.fsub(t[4], t[2]))
+    return [end, b.fadd(p, q), b.fsub(p, q)]
+
+
+def _high_frequencies(e: Emitter, t: Values) -> Values:
+    """Six values along a line → the other three."""
+    b = e.builder
+    r, w = b.fsub(t[4], t[2]), b.fsub(t[3], t[1])
+    end = e.fma(e.constant(-4.0), w, b.fsub(t[5], t[3]))
+    return [e.fma(e.constant(2.0), w, r), e.fma(e.constant(-2.0), w, r), end]
 
 
 def _from_frequencies(e: Emitter, m: Values) -> Values:
@@ -78,25 +85,21 @@ def _from_frequencies(e: Emitter, m: Values) -> Values:
     return [b.fadd(m[0], b.fadd(s, u)), e.fma(e.constant(2.0), v, d), e.fma(e.constant(4.0), u, s), last]
 
 
-def _both_ways(transform: Any, e: Emitter, square: list[Values]) -> list[Values]:
-    """A transform along the columns, then along the rows."""
-    columns = [transform(e, list(column)) for column in zip(*square, strict=True)]
-    return [transform(e, list(row)) for row in zip(*columns, strict=True)]
-
-
 @intrinsic
 def winograd_in(_, width, x, row, out, step):  # type: ignore[no-untyped-def]
-    """A tile of 6 × 6 input vectors as 36 frequencies, `step` bytes apart."""
+    """A tile of 6 × 6 input vectors as 36 frequencies, `step` bytes apart; in two halves, which fit the registers."""
     (lanes,) = sides(width)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _, x, row, out, step = args
         e = Emitter(builder, lanes)
-        cells = [e.load(cell) for cell in grid(e, x, row, ir.Constant(I64, e.bytes), 6, 6)]
-        for line in _both_ways(_into_frequencies, e, [cells[k : k + 6] for k in range(0, 36, 6)]):
-            for value in line:
-                e.store(value, out)
-                out = builder.add(out, step)
+        cells = grid(e, x, row, ir.Constant(I64, e.bytes), 6, 6)
+        for half in (_low_frequencies, _high_frequencies):
+            columns = [half(e, [e.load(cell) for cell in cells[k::6]]) for k in range(6)]
+            for line in zip(*columns, strict=True):
+                for value in (*_low_frequencies(e, list(line)), *_high_frequencies(e, list(line))):
+                    e.store(value, out)
+                    out = builder.add(out, step)
         return context.get_dummy_value()
 
     i64 = types.int64
@@ -111,12 +114,12 @@ def winograd_out(_, width, sums, step, bias, out, row, low, high):  # type: igno
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _, sums, step, bias, out, row, low, high = args
         e = Emitter(builder, lanes)
-        values: Values = []
-        for _ in range(FREQUENCIES):
-            values.append(e.load(sums))
-            sums = builder.add(sums, step)
+        cells: Values = [sums]
+        for _ in range(FREQUENCIES - 1):
+            cells.append(builder.add(cells[-1], step))
         start, bounds = e.splat(bias), (e.splat(low), e.splat(high))
-        lines = _both_ways(_from_frequencies, e, [values[k : k + 6] for k in range(0, 36, 6)])
+        columns = [_from_frequencies(e, [e.load(cell) for cell in cells[k::6]]) for k in range(6)]
+        lines = [_from_frequencies(e, list(line)) for line in zip(*columns, strict=True)]
         places = grid(e, out, row, ir.Constant(I64, e.bytes), 4, 4)
         for value, place in zip((v for line in lines for v in line), places, strict=True):
             e.store(e.clamp(builder.fadd(value, start), *bounds), place)

@@ -26,7 +26,7 @@ from .vectors import (
     frame,
     meet,
     pool_cell,
-    pool_square,
+    pool_squares,
     read_int,
     shift_lanes,
 )
@@ -290,13 +290,17 @@ def _frames(width: Any, op: Any, arena: Any, across: Any) -> None:
             frame(width, TWO, TWO, corner, row, op.rows, op.columns, op.low)
         elif len(width) == 8:
             frame(width, TWO, FOUR, corner, row, op.rows, op.columns, op.low)
+        elif op.rows == op.columns == 1:  # without the loops
+            frame(width, FOUR, FOUR, corner, row, 1, 1, op.low)
+        elif op.rows == op.columns == 2:
+            frame(width, FOUR, FOUR, corner, row, 2, 2, op.low)
         else:
             frame(width, FOUR, FOUR, corner, row, op.rows, op.columns, op.low)
 
 
 @compiled
 def _pool(width: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
-    """Windows given as (first, behind last) row and column; mean values take a factor per output."""
+    """Windows given as (first, behind last) row and column, or 2 × 2 side by side; means take a factor per output."""
     rows, columns = ints(indices + 4 * op.table), ints(indices + 4 * (op.table + 2 * op.rows))
     scale, shift = floats(params + 4 * op.params), floats(params + 4 * (op.params + op.channels))
     factors = floats(params + 4 * (op.params + 2 * op.channels))
@@ -305,6 +309,11 @@ def _pool(width: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
         source = arena + 4 * (op.source + c * op.source_channel)
         target = arena + 4 * (op.target + c * op.target_channel)
         a, b = scale[c], shift[c]
+        if op.tile == 1:
+            for i in range(op.rows):
+                line, out = source + 2 * i * row_bytes, target + 4 * i * op.target_row
+                pool_squares(width, out, line, row_bytes, op.columns, a, b, op.low, op.high)
+            continue
         for i in range(op.rows):
             r, height = rows[2 * i], rows[2 * i + 1] - rows[2 * i]
             for j in range(op.columns):
@@ -312,10 +321,7 @@ def _pool(width: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
                 cell = source + r * row_bytes + s * vector
                 factor = a * factors[i * op.columns + j]
                 out = target + 4 * i * op.target_row + j * vector
-                if height == 2 and breadth == 2 and op.flag == 0:
-                    pool_square(width, out, cell, row_bytes, factor, b, op.low, op.high)
-                else:
-                    pool_cell(width, out, cell, row_bytes, height, breadth, op.flag, factor, b, op.low, op.high)
+                pool_cell(width, out, cell, row_bytes, height, breadth, op.flag, factor, b, op.low, op.high)
 
 
 @compiled

@@ -48,8 +48,11 @@ class Recipe:
     paired: bool = False
 
 
-def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs) -> Recipe:
-    """The kernel to take: `auto` measures where both could be the faster one."""
+def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs, workers: int = 1) -> Recipe:
+    """The kernel to take: `auto` measures where both could be the faster one, and what one worker would do of it.
+
+    Winograd's workers all transform the whole input.
+    """
     tile = TILES[streams.tile_for(target.block, source.lanes, step.stride)]
     blocks, paired = streams.channel_blocks(step, tile, source.lanes), streams.pairs_pay(step, tile)
     sparse, dense = Recipe(Kind.SPARSE, blocks, paired), _dense_recipe(step, target)
@@ -62,7 +65,8 @@ def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs)
         return dense
     if density < SURELY_SPARSE:
         return sparse
-    seconds = costs([make(recipe, step, source, target) for recipe in (sparse, dense)])
+    part = step.part(0, -(-step.weight.shape[0] // workers))
+    seconds = costs([make(recipe, part, source, target) for recipe in (sparse, dense)])
     return dense if seconds[1] < CLEARLY * seconds[0] else sparse
 
 

@@ -83,6 +83,8 @@ def sparse_tile(  # type: ignore[no-untyped-def]
 
         def several(state: Values) -> Values:
             *sums, at = state
+            if sets == IN_FLIGHT:  # a cache line of weights
+                e.ask_ahead(at)
             done: Values = []
             for k in range(sets):
                 done += add(sums[k * tile : (k + 1) * tile], e.at(at, k * 8))

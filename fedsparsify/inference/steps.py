@@ -56,6 +56,12 @@ class Pool:
     low: float = -inf
     high: float = inf
 
+    @property
+    def plain(self) -> bool:
+        """Whether it takes the largest values of 2 × 2 pixels side by side, as most do."""
+        squares = self.kernel == self.stride == (2, 2) and self.padding == (0, 0)
+        return squares and not self.mean and not self.ceil and self.size is None
+
 
 @dataclass(frozen=True, eq=False)
 class Affine:

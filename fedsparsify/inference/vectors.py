@@ -141,24 +141,30 @@ def pool_cell(  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def pool_square(_, width, target, source, row, factor, shift, low, high):  # type: ignore[no-untyped-def]
-    """Largest value of 2 × 2 vectors, the window of most networks, times factor plus shift, clamped."""
+def pool_squares(_, width, target, source, row, count, factor, shift, low, high):  # type: ignore[no-untyped-def]
+    """Largest values of 2 × 2 vectors side by side, the windows of most networks, times factor plus shift, clamped."""
     (lanes,) = sides(width)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, target, source, row, factor, shift, low, high = args
+        _, target, source, row, count, factor, shift, low, high = args
         e = Emitter(builder, lanes)
-        a, b, c, d = (e.load(cell) for cell in grid(e, source, row, ir.Constant(I64, e.bytes), 2, 2))
+        factor, shift, low, high = (e.splat(scalar) for scalar in (factor, shift, low, high))
 
         def larger(a: Any, b: Any) -> Any:
             return builder.select(builder.fcmp_unordered(">", b, a), b, a)
 
-        value = e.fma(larger(larger(a, b), larger(c, d)), e.splat(factor), e.splat(shift))
-        e.store(e.clamp(value, e.splat(low), e.splat(high)), target)
+        def along(state: Values) -> Values:
+            target, source = state
+            a, b, c, d = (e.load(cell) for cell in grid(e, source, row, ir.Constant(I64, e.bytes), 2, 2))
+            value = e.fma(larger(larger(a, b), larger(c, d)), factor, shift)
+            e.store(e.clamp(value, low, high), target)
+            return [e.at(target, e.bytes), e.at(source, 2 * e.bytes)]
+
+        e.loop(count, [target, source], along)
         return context.get_dummy_value()
 
     i64, f32 = types.int64, types.float32
-    return types.void(width, i64, i64, i64, f32, f32, f32, f32), generate
+    return types.void(width, i64, i64, i64, i64, f32, f32, f32, f32), generate
 
 
 def _spin(builder: Any, gate: Any, done: Any, limit: int | None, tired: Any) -> None:

@@ -15,6 +15,7 @@ from numba.extending import intrinsic
 
 I32, I64, F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 FLOAT_BYTES = 4
+AHEAD = 2048  # bytes of a stream of weights that are asked for before they are read
 
 Values = list[Any]
 
@@ -48,6 +49,16 @@ class Emitter:
     def store(self, value: Any, address: Any) -> None:
         """A vector to an aligned address."""
         self.builder.store(value, self.builder.inttoptr(address, self.vector.as_pointer())).align = self.bytes
+
+    def ask_ahead(self, address: Any) -> None:
+        """Ask for what a stream will hold in a while; the processor does by itself, but stops at the end of a page."""
+        pointer = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, I32, I32, I32])
+        name = "llvm.prefetch.p0i8"
+        known = self.builder.module.globals.get(name)
+        numbers = [ir.Constant(I32, value) for value in (0, 3, 1)]  # to read, near, data
+        later = self.builder.inttoptr(self.at(address, AHEAD), pointer)
+        self.builder.call(known or ir.Function(self.builder.module, kind, name), [later, *numbers])
 
     def constant(self, value: float) -> Any:
         """The same constant in every lane."""
