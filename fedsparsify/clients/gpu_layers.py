@@ -89,6 +89,7 @@ class Product:
 
     def forward(self, x: torch.Tensor, values: Values) -> torch.Tensor:
         """Act(x ⊛ w + b)."""
+        x = self._rows(x)
         models, rows = x.shape[:2] if self.table is None else self.table.shape
         weight, bias = self._parameters(values)
         y = weight.new_empty(models, rows, self.outputs)
@@ -121,7 +122,8 @@ class Product:
             z, bb = self.forward(x, values), max(1, 4096 // bc)
             kernels._loss[(models,)](z, labels, rows, rows.stride(0), d, losses, batch, self.outputs, bb, bc)
             return self.backward(d, values, need)
-        dx, self._x = torch.empty_like(x), x
+        self._x = x = self._rows(x)
+        dx = torch.empty_like(x)
         kernels._last[(models,)](
             *(x, weight, bias, labels, rows, rows.stride(0), d, dx, losses, batch, self.inputs, self.outputs),
             *(self.bias, self.mask, need, bb, bc, cover(self.inputs, 16, 128), values.precision, values.early),
@@ -130,6 +132,10 @@ class Product:
         with values.aside(d):
             self._weight_gradient(d, values)
         return dx if need else None
+
+    def _rows(self, x: torch.Tensor) -> torch.Tensor:
+        """The input in rows: to a dense layer all pixels of an image are one."""
+        return x if self.table is not None else x.view(len(x), -1, self.padded)
 
     def _parameters(self, values: Values) -> tuple[torch.Tensor, torch.Tensor]:
         """Weight, in the compute type, and bias; a layer without one gets a pointer that nobody follows."""

@@ -100,7 +100,7 @@ class GpuStack:
 
     def __init__(self, layers: list[Layer], stack: Stack, batches: Batches, precision: str, batch: int) -> None:
         self._layers, self._stack, self._labels, self._batch = layers, stack, batches.samples.y, batch
-        self._batches, self._move = batches, batches.augment
+        self._batches = batches
         dense = isinstance(layers[0], Product) and layers[0].taps == 1
         self._images = batches.samples.x.flatten(1) if dense else batches.channels_last()
         self._type = TYPES[precision]
@@ -137,8 +137,10 @@ class GpuStack:
             layer, first = copy(self._layers[place]), place == 0
             rows = keys[:, None].expand(-1, size).contiguous()
             width = layer.padded if isinstance(layer, Product) else getattr(layer, "channels", 16)
-            x = torch.zeros(stack.models, size * pixels, width, dtype=self._type, device=stack.device)
-            x = self._gather(layer, rows, keys) if first else x
+            if first:
+                x = self._gather(layer, rows, keys)
+            else:
+                x = torch.zeros(stack.models, size * pixels, width, dtype=self._type, device=stack.device)
             if isinstance(layer, Drop):
                 layer.keys = keys
             if isinstance(layer, Product) and place == len(self._layers) - 1:
@@ -183,16 +185,13 @@ class GpuStack:
 
     def step(self, turn: Turn) -> None:
         """Gradients of every model into the buffer, or applied at once."""
-        rows = turn.rows
-        models, batch = rows.shape
+        rows, models = turn.rows, len(turn.rows)
         values = self._values(turn.span, turn.into, turn.lr)
         *layers, last = self._layers
         h = self._gather(self._layers[0], rows, turn.keys)
         for layer in layers:
             if isinstance(layer, Drop):
                 layer.keys = turn.keys
-            if isinstance(layer, Product) and layer.taps == 1 and layer.table is None:
-                h = h.view(models, batch, -1)
             h = layer.forward(h, values)
         assert isinstance(last, Product)
         d = last.end(h, values, bool(layers), self._labels, rows, turn.losses[turn.span])
@@ -208,7 +207,7 @@ class GpuStack:
         A dense layer reads them where they are.
         """
         assert isinstance(first, Product)
-        if first.taps == 1 and self._move:
+        if first.taps == 1 and self._batches.augment:
             return self._batches(rows, keys)[0].flatten(2).to(self._type)
         if first.taps == 1:
             first.table = rows
@@ -217,13 +216,13 @@ class GpuStack:
         height, width, channels, padded = first.height, first.width, first.inputs, first.padded
         x = torch.empty(models, batch * height * width, padded, dtype=self._type, device=rows.device)
         top = left = flip = rows
-        if self._move:
+        if self._batches.augment:
             draw = uniform(keys, 3 * batch, salt=-2).view(models, batch, 3)
             top, left = ((draw[..., :2] * 9).int() - 4).unbind(2)
             top, left, flip = top.contiguous(), left.contiguous(), (draw[..., 2] >= 0.5).int().contiguous()
         block = cover(height * width, 16, 1024 // padded)
         passes._gather[cdiv(height * width, block), models * batch](
             *(self._images, rows, rows.stride(0), batch, top, left, flip, x, height * width),
-            *(height, width, channels, padded, self._move, block),
+            *(height, width, channels, padded, self._batches.augment, block),
         )
         return x

@@ -10,10 +10,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _moments(
-    x, sums, squares, rows_all,
-    chunk, c, BR: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
+def _moments(x, sums, squares, rows_all, chunk, c, BR: tl.constexpr, BC: tl.constexpr):
     """Σ (x − pivot) and Σ (x − pivot)² of a chunk of rows; the pivot is the model's first row, so nothing cancels."""
     split, model = tl.program_id(1), tl.program_id(2).to(tl.int64)
     channels = tl.program_id(0) * BC + tl.arange(0, BC)
@@ -74,10 +71,7 @@ def _normalise(x, y, centre, scale, gamma, beta, rows_all, c, RELU: tl.constexpr
 
 
 @triton.jit
-def _normalise_sums(
-    dy_, x, centre, scale, sums, products, rows_all,
-    chunk, c, BR: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
+def _normalise_sums(dy_, x, centre, scale, sums, products, rows_all, chunk, c, BR: tl.constexpr, BC: tl.constexpr):
     """Σ dY and Σ dY · x̂ of a chunk of rows, channel by channel."""
     split, model = tl.program_id(1), tl.program_id(2).to(tl.int64)
     channels = tl.program_id(0) * BC + tl.arange(0, BC)

@@ -133,6 +133,8 @@ if __name__ == "__main__":
     check(build("fc", (3, 4, 4), 70, 0), (3, 4, 4), 70, 33, True)  # more than one block of rows in the loss
     check(build("fc", (6,), 3, 0), (6,), 3, 140, False)
     check(small_cnn((3, 8, 8), 10), (3, 8, 8), 10, 5, False, usual=40)
+    wide = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(1024, 5))
+    check(wide, (3, 8, 8), 5, 6, False)  # pixels straight into a last layer too large for one kernel
     check(small_vgg((3, 8, 4), 5), (3, 8, 4), 5, 6, True)
     check_training(lambda: small_cnn((3, 8, 8), 4), (3, 8, 8), 0.9)
     check_training(lambda: build("fc", (12,), 4, 0), (12,), 0.0)
