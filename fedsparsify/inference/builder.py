@@ -290,12 +290,13 @@ class Builder:
         self.fresh[id(target)] = bounds
 
     def _choose(self, step: Conv, source: Place, target: Place) -> Recipe:
-        ends = {**source_of(source), **target_of(target), "channels": -(-target.shape[0] // self.workers)}
+        mine = -(-target.shape[0] // self.workers)
+        ends = {**source_of(source), **target_of(target), "channels": mine}
 
         def measured(layers: Sequence[Layer]) -> list[float]:
             return costs(layers, ends, self.floats, self.lanes, far=self.total == 1)
 
-        return choose(step, source, target, self.kernels, measured, self.workers)
+        return choose(step, source, target, self.kernels, measured, mine)
 
     def _layer(self, layer: Layer) -> dict[str, Any]:
         """The fields of a convolution's row that point at its constants."""

@@ -48,8 +48,8 @@ class Recipe:
     paired: bool = False
 
 
-def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs, workers: int = 1) -> Recipe:
-    """The kernel to take: `auto` measures where both could be the faster one, and what one worker would do of it.
+def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs, mine: int) -> Recipe:
+    """The kernel to take: `auto` measures where both could be the faster one, for the channels that one worker makes.
 
     Winograd's workers all transform the whole input.
     """
@@ -65,7 +65,7 @@ def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs,
         return dense
     if density < SURELY_SPARSE:
         return sparse
-    part = step.part(0, -(-step.weight.shape[0] // workers))
+    part = step.part(0, mine)
     seconds = costs([make(recipe, part, source, target) for recipe in (sparse, dense)])
     return dense if seconds[1] < CLEARLY * seconds[0] else sparse
 
