@@ -87,15 +87,15 @@ def _by_dirichlet(labels: NDArray[Any], clients: int, alpha: float, rng: np.rand
     """Each class is shared out in proportions drawn from Dirichlet(alpha) (Hsu et al., 2019)."""
     classes = [np.flatnonzero(labels == name) for name in np.unique(labels)]
     for _ in range(DRAWS):
-        parts: list[list[Indices]] = [[] for _ in range(clients)]
+        deals, held = [], np.zeros(clients, np.int64)
         for members in classes:
             shares = rng.dirichlet(np.full(clients, alpha))
             cuts = (np.cumsum(shares)[:-1] * members.size).astype(np.int64)
-            for part, chunk in zip(parts, np.split(rng.permutation(members), cuts), strict=True):
-                part.append(chunk)
-        joined = [np.concatenate(part) for part in parts]
-        if all(part.size for part in joined):
-            return joined
+            deals.append((rng.permutation(members), cuts))
+            held += np.diff(cuts, prepend=0, append=members.size)
+        if held.all():
+            chunks = [np.split(members, cuts) for members, cuts in deals]
+            return [np.concatenate(mine) for mine in zip(*chunks, strict=True)]
     raise DataError(
         f"split dirichlet:{alpha:g} left some of {clients} clients empty in each of {DRAWS} draws. "
         f"Use a larger ALPHA or fewer clients."

@@ -81,7 +81,7 @@ def test_dirichlet_skews_more_for_smaller_alpha():
         (10, "classes:11", DataError, "more classes a client than the 10"),
         (2, "classes:2", DataError, "covers 4 of 10 classes"),
         (3000, "iid", DataError, "empty"),
-        (200, "dirichlet:0.01", DataError, "empty"),
+        (1999, "dirichlet:0.01", DataError, "empty"),
         (0, "iid", ConfigError, "at least 1"),
         (10, "clases:2", ConfigError, "Did you mean 'classes'?"),
         (10, "classes", ConfigError, "form classes:K"),

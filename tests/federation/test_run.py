@@ -149,10 +149,10 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path):
     run(replace(CONFIG, rounds=12), tmp_path / "whole")
     dice, kills = random.Random(os.getpid()), 0
     history = tmp_path / "cut" / "history.jsonl"
-    for attempt in range(3):
+    for attempt in range(4):
         with (tmp_path / "log").open("w") as log:
             process = subprocess.Popen([*COMMAND, tmp_path / "cut"], stdout=log, stderr=log)
-        if attempt == 2:
+        if attempt == 3:
             break  # and let it end
         before = history.stat().st_size if history.exists() else -1
         while process.poll() is None and (history.stat().st_size if history.exists() else -1) == before:
@@ -164,7 +164,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path):
         process.wait()
         kills += 1
     assert process.wait() == 0, (tmp_path / "log").read_text()
-    assert kills >= 1
+    assert kills >= 2
     assert bytes_of(tmp_path / "cut") == bytes_of(tmp_path / "whole")
     assert [entry.round for entry in read_history(history)] == list(range(1, 13))
     assert not list((tmp_path / "cut").glob(".*.partial"))
