@@ -59,9 +59,10 @@ def sparse_tile(  # type: ignore[no-untyped-def]
         stream = e.at(stream, 12)
 
         def add(sums: Values, at: Any) -> Values:
-            """One weight and the offset of its input."""
-            weight = e.splat(e.load(at, F32))
-            base = builder.add(x, builder.sext(e.load(e.at(at, 4), I32), I64))
+            """One weight and the offset of its input, read as one word: the loads are what a single weight waits for."""
+            word = e.load(at, I64)
+            weight = e.splat(builder.bitcast(builder.trunc(word, I32), F32))
+            base = builder.add(x, builder.ashr(word, ir.Constant(I64, 32)))
             cells = grid(e, base, row, column, height, breadth)
             return [e.fma(weight, e.load(cell), total) for cell, total in zip(cells, sums, strict=True)]
 
