@@ -16,7 +16,7 @@ from .arena import LINE_FLOATS, allocate
 from .layers import Layer, Recipe, choose, make
 from .measured import costs
 from .operations import Kind, table_of
-from .plan import COMFORTABLE, Place, inputs_of, levels_of, places_of
+from .plan import Place, inputs_of, levels_of, places_of
 from .shapes import Shape
 from .steps import CURVES, Add, Affine, Conv, Curve, Flatten, Pool, Softmax, Step
 from .windows import pool_windows
@@ -70,7 +70,7 @@ class Builder:
         for step in steps:
             shapes.setdefault(step.name, shapes[step.inputs[0]])
         self.shapes, self.lanes, self.kernels, self.workers = shapes, lanes, kernels, workers
-        self.levels = levels_of(steps, shapes, lanes, 1 if single else COMFORTABLE)
+        self.levels = levels_of(steps, shapes, lanes, single)
         self.total = 1 if single else wide * lanes
         self.images = [min(self.total, wide * lanes // prod(level.grid)) for level in self.levels]
         self.places = [places_of(level, shapes, lanes, wide) for level in self.levels]
@@ -223,7 +223,7 @@ class Builder:
         masks = np.concatenate([by > 0, bx > 0, by < rows - 1, bx < columns - 1])
         table = self.indices.add(np.concatenate([[*place.before, *place.after, columns], masks, outside]))
         usual = not outside.size and place.before == place.after == [1, 1]
-        fill = {"table": table, "count": outside.size, "low": place.fill, "flag": int(usual)}
+        fill = {"table": table, "count": outside.size, "low": place.fill, "flag": rows if usual else 0}
         self._each(Kind.HALO, image, [place], place, **fill, **target_of(place))
 
     def _step(self, step: Step, places: dict[str, Place], image: int) -> None:

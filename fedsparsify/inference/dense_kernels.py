@@ -8,10 +8,11 @@ import numpy as np
 
 from ..native.compiled import compiled, inlined
 from ..native.memory import floats
-from .dense_simd import dense_tile, winograd_in, winograd_out
-from .operations import FREQUENCIES, PLANE_GAP
+from .dense_simd import dense_tile
+from .operations import PLANE_GAP
+from .winograd_simd import winograd_in, winograd_out
 
-ONE, TWO, EIGHT, SIXTEEN = (0,), (0,) * 2, (0,) * 8, (0,) * 16
+ONE, TWO, FOUR, EIGHT, SIXTEEN = (0,), (0,) * 2, (0,) * 4, (0,) * 8, (0,) * 16
 
 
 @inlined
@@ -56,47 +57,43 @@ def _dense(width: Any, outputs: Any, vectors: Any, op: Any, arena: Any, params: 
 
 @inlined
 def winograd(width: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
-    """One or two tiles of 4 × 4 outputs at a time; the last ones overlap where the block is no multiple."""
-    if op.tile == 1:
-        _winograd(width, SIXTEEN, ONE, op, arena, params, indices)
+    """Tiles of four rows and four or eight columns; the last ones overlap where the block is no multiple."""
+    if op.tile == 4:
+        _winograd(width, FOUR, op, arena, params, indices)
     else:
-        _winograd(width, EIGHT, TWO, op, arena, params, indices)
+        _winograd(width, EIGHT, op, arena, params, indices)
 
 
 @compiled
-def _winograd(width: Any, outputs: Any, vectors: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
-    lanes, many, across = len(width), len(outputs), len(vectors)
-    offsets = indices + 4 * op.table
-    vector = 4 * lanes * across
+def _winograd(width: Any, columns: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
+    lanes, breadth = len(width), len(columns)
+    offsets, planes = indices + 4 * op.table, 6 * (breadth + 2)
+    vector, many = 4 * lanes, len(SIXTEEN)
     wide, step = op.depth * vector + PLANE_GAP, op.blocks * many * vector + PLANE_GAP  # from frequency to frequency
-    inputs = arena + 4 * op.second  # (frequencies, depth, tiles, lanes)
-    sums = inputs + FREQUENCIES * wide  # (frequencies, channels, tiles, lanes)
+    inputs = arena + 4 * op.second  # (frequencies, depth, lanes)
+    sums = inputs + planes * wide  # (frequencies, channels, lanes)
     bias = floats(params + 4 * op.params)
-    weights = params + 4 * (op.params + op.channels)
+    table = params + 4 * (op.params + op.channels)
+    weights = table + 4 * op.count
     none, endless = np.float32(-np.inf), np.float32(np.inf)
     for i in range(0, op.rows, 4):
         i = min(i, op.rows - 4)
-        for j in range(0, op.columns, 4 * across):
-            j = min(j, op.columns - 4 * across)
+        for j in range(0, op.columns, breadth):
+            j = min(j, op.columns - breadth)
+            x = arena + 4 * (op.source + op.corner + i * op.source_row + j * lanes)
             for c in range(op.depth):
-                for t in range(across):
-                    x = arena + 4 * (
-                        op.source + op.corner + c * op.source_channel + i * op.source_row + (j + 4 * t) * lanes
-                    )
-                    place = inputs + c * vector + 4 * t * lanes
-                    winograd_in(width, x, 4 * op.source_row, place, wide)
+                corner = x + 4 * c * op.source_channel
+                winograd_in(width, columns, corner, 4 * op.source_row, inputs + c * vector, wide, table)
             at = weights
-            for f in range(FREQUENCIES):
+            for f in range(planes):
                 x = inputs + f * wide
                 out = sums + f * step
                 for _ in range(op.blocks):
-                    dense_tile(
-                        width, outputs, vectors, x, 4 * lanes, offsets, at, op.depth, 0, out, vector, none, endless
-                    )
+                    dense_tile(width, SIXTEEN, ONE, x, vector, offsets, at, op.depth, 0, out, vector, none, endless)
                     at += 4 * op.depth * many
                     out += many * vector
+            out = arena + 4 * (op.target + i * op.target_row + j * lanes)
             for o in range(op.channels):
-                for t in range(across):
-                    out = arena + 4 * (op.target + o * op.target_channel + i * op.target_row + (j + 4 * t) * lanes)
-                    place = sums + o * vector + 4 * t * lanes
-                    winograd_out(width, place, step, bias[o], out, 4 * op.target_row, op.low, op.high)
+                place = out + 4 * o * op.target_channel
+                total, row = sums + o * vector, 4 * op.target_row
+                winograd_out(width, columns, total, step, bias[o], place, row, op.low, op.high, table)

@@ -254,7 +254,7 @@ def _halo(width: Any, op: Any, arena: Any, indices: Any) -> None:
     above, left, below, right, across = table[0], table[1], table[2], table[3], table[4]
     vector, row_bytes, fill = 4 * lanes, 4 * op.target_row, op.low
     masks = indices + 4 * (op.table + 5)
-    if op.flag == 1:
+    if op.flag > 0:
         _frames(width, op, arena, across)
         return
     for c in range(op.channels):
@@ -282,12 +282,16 @@ def _halo(width: Any, op: Any, arena: Any, indices: Any) -> None:
 
 @inlined
 def _frames(width: Any, op: Any, arena: Any, across: Any) -> None:
-    """The usual halo, of one pixel on each side."""
+    """The usual halo, of one pixel on each side; the flag is the grid's rows."""
     row = 4 * op.target_row
     for c in range(op.channels):
         corner = arena + 4 * (op.target + c * op.target_channel)
-        if across == 2:
+        if op.flag == 2 and across == 1:
+            frame(width, TWO, ONE, corner, row, op.rows, op.columns, op.low)
+        elif op.flag == 2 and across == 2:
             frame(width, TWO, TWO, corner, row, op.rows, op.columns, op.low)
+        elif op.flag == 4 and across == 2:
+            frame(width, FOUR, TWO, corner, row, op.rows, op.columns, op.low)
         elif len(width) == 8:
             frame(width, TWO, FOUR, corner, row, op.rows, op.columns, op.low)
         elif op.rows == op.columns == 1:  # without the loops

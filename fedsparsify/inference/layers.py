@@ -12,16 +12,14 @@ from numpy.typing import NDArray
 
 from ..model import Floats
 from . import streams
-from .operations import FREQUENCIES, PLANE_GAP, TILES, Kind
-from .plan import SMALL, Place
-from .steps import Conv
+from .operations import PLANE_GAP, TILES, Kind
+from .plan import SMALL, Place, winograd_fits
+from .steps import Conv, Pair
+from .winograd import POINTS, factors, frequencies, of_weights
 
 SURELY_SPARSE, SURELY_DENSE = 0.15, 0.8  # densities outside of which nothing needs to be measured
 CLEARLY = 0.9  # dense weights drive other layers' out of the caches, which a layer alone does not feel
 KERNELS = ("auto", "sparse", "dense")
-_TURN = np.array(
-    [[1 / 4, 0, 0], [-1 / 6] * 3, [-1 / 6, 1 / 6, -1 / 6], [1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6], [0, 0, 1]]
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +44,7 @@ class Recipe:
     kind: Kind
     blocks: int = 1  # of input channels, for the sparse kernel
     paired: bool = False
+    columns: int = 4  # of Winograd's tiles
 
 
 def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs, mine: int) -> Recipe:
@@ -72,11 +71,15 @@ def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs,
 
 def _dense_recipe(step: Conv, target: Place) -> Recipe | None:
     """A dense kernel, where there is one that the sparse kernel does not match at full density."""
-    if step.groups > 1:
-        return None
-    if step.weight.shape[2:] == (3, 3) and step.stride == step.dilation == (1, 1) and min(target.block) >= 4:
-        return Recipe(Kind.WINOGRAD)
-    return Recipe(Kind.DENSE) if prod(target.block) <= SMALL else None
+    if winograd_fits(step) and min(target.block) >= 4:
+        return Recipe(Kind.WINOGRAD, columns=_columns(target.block))
+    return Recipe(Kind.DENSE) if step.groups == 1 and prod(target.block) <= SMALL else None
+
+
+def _columns(block: Pair) -> int:
+    """Winograd's tile that covers a block's rows by the fewest products."""
+    fitting = [columns for columns in POINTS if columns <= block[1]]
+    return min(fitting, key=lambda columns: -(-block[1] // columns) * frequencies(columns))
 
 
 def _is_small(step: Conv, source: Place, target: Place) -> bool:
@@ -96,7 +99,7 @@ def make(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
         case Kind.DENSE:
             return _dense(step, source, target)
         case _:
-            return _winograd(step, source, target)
+            return _winograd(recipe, step, source)
 
 
 def _sparse(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
@@ -130,19 +133,22 @@ def _dense(step: Conv, source: Place, target: Place) -> Layer:
     return Layer(Kind.DENSE, fields, params, 0, table=(4 * offsets).astype(np.int32))
 
 
-def _winograd(step: Conv, source: Place, target: Place) -> Layer:
+def _winograd(recipe: Recipe, step: Conv, source: Place) -> Layer:
     outputs, depth = step.weight.shape[:2]
-    tiles, many = 1, 16  # with two at a time, what the 36 products read outgrows the second-level cache
+    planes, many = frequencies(recipe.columns), 16
     blocks = -(-outputs // many)
-    weights = np.zeros((FREQUENCIES, blocks * many, depth), np.float32)
-    turned = np.einsum("fy,ocyx,gx->fgoc", _TURN, step.weight.dense().astype(np.float64), _TURN, optimize=True)
-    weights[:, :outputs] = turned.reshape(FREQUENCIES, outputs, depth)
-    packed = weights.reshape(FREQUENCIES, blocks, many, depth).swapaxes(2, 3)
-    offsets = np.arange(depth, dtype=np.int32) * (4 * tiles * source.lanes)
+    weights = np.zeros((planes, blocks * many, depth), np.float32)
+    turns = of_weights(4), of_weights(recipe.columns)
+    turned = np.einsum("fy,ocyx,gx->fgoc", turns[0], step.weight.dense().astype(np.float64), turns[1], optimize=True)
+    weights[:, :outputs] = turned.reshape(planes, outputs, depth)
+    packed = weights.reshape(planes, blocks, many, depth).swapaxes(2, 3)
+    offsets = np.arange(depth, dtype=np.int32) * (4 * source.lanes)
     corner = -step.padding[0] * source.row - step.padding[1] * source.lanes
-    fields = {"tile": tiles, "blocks": blocks, "low": step.low, "high": step.high, "corner": corner}
-    scratch = FREQUENCIES * ((depth + blocks * many) * tiles * source.lanes + 2 * PLANE_GAP // 4)
-    params = np.concatenate([step.bias, packed.ravel()])
+    table = factors(recipe.columns)
+    fields = {"tile": recipe.columns, "blocks": blocks, "low": step.low, "high": step.high, "corner": corner}
+    fields["count"] = len(table)
+    scratch = planes * ((depth + blocks * many) * source.lanes + 2 * PLANE_GAP // 4)
+    params = np.concatenate([step.bias, np.array(table, np.float32), packed.ravel()])
     return Layer(Kind.WINOGRAD, fields, params, scratch, table=offsets)
 
 

@@ -60,7 +60,6 @@ _INTEGERS = (
 )
 OPERATION = np.dtype([(name, np.int64) for name in _INTEGERS] + [("low", np.float32), ("high", np.float32)])
 
-FREQUENCIES = 36  # of Winograd's 6 × 6 tiles
 PLANE_GAP = 64  # bytes between two frequencies' values, which else would all fall into one set of the nearest cache
 IDLE, JOB, ASLEEP, QUIT = range(4)  # states of a helper's mailbox
 YIELD_PLACE = 8  # the word of a gate that holds the address of the function that gives the core away

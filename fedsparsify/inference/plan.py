@@ -4,7 +4,8 @@ A value is stored as (channels, rows, columns, lanes). The lanes are a grid of s
 several: with a 4 × 4 grid, lane 5 holds the block in the second row and second column. A 3 × 3 window then needs
 aligned loads only, pooling stays inside a lane, and the same kernel serves one image and a batch. Borders between
 blocks (the halo) are copied from lane to lane. Deep layers have small images, so the grid becomes coarser on the way
-and more images share a vector; at 1 × 1 the lanes are images, and every operation fits.
+and more images share a vector; at 1 × 1 the lanes are images, and every operation fits. Where a batch meets layers
+that kept most of their weights, blocks are twice as wide as high, as Winograd's larger tile is.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from ..graph import INPUT
 from .shapes import Shape
 from .steps import Add, Affine, Conv, Flatten, Pair, Pool, Step
 
-GRIDS: dict[int, tuple[Pair, ...]] = {
-    16: ((4, 4), (2, 2), (1, 1)),
-    8: ((2, 4), (2, 2), (1, 1)),
-    4: ((2, 2), (1, 1)),
+GRIDS: dict[int, tuple[tuple[Pair, ...], ...]] = {  # of each level: the usual one, the one for wide blocks
+    16: (((4, 4), (4, 2)), ((2, 2), (2, 1)), ((1, 1),)),
+    8: (((2, 4), (4, 2)), ((2, 2), (2, 1)), ((1, 1),)),
+    4: (((2, 2), (2, 1)), ((1, 1),)),
 }
+DENSE_ENOUGH = 0.2  # density from which Winograd's larger tile takes less time than the weights that are left
 COMFORTABLE = 4  # pixels a side of a block under which a batch is better served by a coarser grid
 SMALL = 4  # cells of a block over which the sparse kernel is as fast as a dense product
 ROUNDINGS = (1, 2, 4, 8)
@@ -101,16 +103,43 @@ def reach(step: Conv | Pool, axis: int, block: int, outputs: int) -> Pair:
     return padding, max(0, (outputs - 1) * stride - padding + span - block)
 
 
-def levels_of(steps: Sequence[Step], shapes: dict[str, Shape], lanes: int, least: int) -> list[Level]:
-    """Divide the steps into levels: each grid serves as many steps as it can with blocks of `least` pixels or more."""
+def levels_of(steps: Sequence[Step], shapes: dict[str, Shape], lanes: int, single: bool) -> list[Level]:
+    """Divide the steps into levels, of which each serves as many steps as it can."""
     levels, start = [], 0
-    for grid in GRIDS[lanes]:
-        trials = [_longest(steps[start:], shapes, grid, rounding, least) for rounding in ROUNDINGS]
-        blocks, count = max(trials, key=lambda trial: (trial[1], -sum(map(prod, trial[0].values()))))
-        if count:
-            levels.append(Level(grid, tuple(steps[start : start + count]), blocks))
-        start += count
+    for usual, *others in GRIDS[lanes]:
+        level = _level(steps[start:], shapes, usual, single)
+        for wide in others:
+            if not single and mostly_dense(level.steps, shapes):
+                trial = _level(steps[start:], shapes, wide, single)
+                level = trial if len(trial.steps) >= len(level.steps) else level
+        if level.steps:
+            levels.append(level)
+        start += len(level.steps)
     return levels
+
+
+def mostly_dense(steps: Sequence[Step], shapes: dict[str, Shape]) -> bool:
+    """Whether most products of some steps belong to layers that Winograd serves."""
+    products, dense = 0, 0
+    for step in steps:
+        if isinstance(step, Conv):
+            count = prod(step.weight.shape) * prod(shapes[step.name][1:])
+            products += count
+            dense += count * winograd_fits(step) * (step.weight.density > DENSE_ENOUGH)
+    return 2 * dense > products
+
+
+def winograd_fits(step: Conv) -> bool:
+    """Whether a convolution is of the kind that Winograd's transforms are for."""
+    return step.groups == 1 and step.weight.shape[2:] == (3, 3) and step.stride == step.dilation == (1, 1)
+
+
+def _level(steps: Sequence[Step], shapes: dict[str, Shape], grid: Pair, single: bool) -> Level:
+    """As many steps as a grid can serve."""
+    least = 1 if single else COMFORTABLE
+    trials = [_longest(steps, shapes, grid, rounding, least) for rounding in ROUNDINGS]
+    blocks, count = max(trials, key=lambda trial: (trial[1], -sum(map(prod, trial[0].values()))))
+    return Level(grid, tuple(steps[:count]), blocks)
 
 
 def _longest(

@@ -59,7 +59,7 @@ def sparse_tile(  # type: ignore[no-untyped-def]
         stream = e.at(stream, 12)
 
         def add(sums: Values, at: Any) -> Values:
-            """One weight and the offset of its input, read as one word: the loads are what a single weight waits for."""
+            """One weight and the offset of its input, read as one word, as loads are what it waits for."""
             word = e.load(at, I64)
             weight = e.splat(builder.bitcast(builder.trunc(word, I32), F32))
             base = builder.add(x, builder.ashr(word, ir.Constant(I64, 32)))

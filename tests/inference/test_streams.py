@@ -71,7 +71,7 @@ def test_grids_become_coarser_as_images_shrink() -> None:
         steps.append(Pool(f"{name}p", (name,), mean=False, kernel=(2, 2), stride=(2, 2)))
         shapes |= {name: (3, side, side), f"{name}p": (3, side // 2, side // 2)}
         side //= 2
-    levels = levels_of(steps, shapes, lanes=16, least=4)
+    levels = levels_of(steps, shapes, lanes=16, single=False)
     assert [(level.grid, len(level.steps)) for level in levels] == [((4, 4), 4), ((2, 2), 2), ((1, 1), 2)]
 
 
