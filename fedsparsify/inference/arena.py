@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from .plan import Level, Place
-from .steps import Flatten
+from .steps import Flatten, Pool
 
 LINE_FLOATS = 16  # of a cache line
 
 
-def allocate(level: Level, places: dict[str, Place], floats: int, reuse: bool) -> int:
+def allocate(level: Level, places: dict[str, Place], floats: int, reuse: bool, pools: Mapping[str, Pool]) -> int:
     """Give each value of a level an offset from `floats` on; returns the first float behind them.
 
     With `reuse`, a value may take the room of one that nobody reads any more. Where lanes are whole images nobody
     rewrites the zeros around a value, so that its room stays its own; the same where several workers run at once.
+    Convolutions that do the pool behind them too need no room of their own.
     """
     free: list[tuple[int, int]] = []  # (size, offset)
 
@@ -32,17 +34,19 @@ def allocate(level: Level, places: dict[str, Place], floats: int, reuse: bool) -
         place.offset = rooms[name][1]
 
     rooms: dict[str, tuple[int, int]] = {}
-    made = {step.name for step in level.steps}
+    steps = {step.name: step for step in level.steps}
     for name in places:
-        if name not in made:
+        if name not in steps:
             take(name)
-    last_read = {name: k for k, step in enumerate(level.steps) for name in step.inputs}
-    for k, step in enumerate(level.steps):
-        source = places[step.inputs[0]]
-        if isinstance(step, Flatten) and source.channel == prod(source.block) * source.lanes:
-            places[step.name].offset = source.offset  # a view
+    reads = {step.name: step.inputs for step in level.steps if step.name not in pools}
+    reads |= {pool.name: steps[name].inputs for name, pool in pools.items() if name in steps}
+    last_read = {name: k for k, names in enumerate(reads.values()) for name in names}
+    for k, (name, inputs) in enumerate(reads.items()):
+        source = places[inputs[0]]
+        if isinstance(steps[name], Flatten) and source.channel == prod(source.block) * source.lanes:
+            places[name].offset = source.offset  # a view
             continue
-        take(step.name)
+        take(name)
         if reuse and level.grid != (1, 1):
-            free += [rooms[name] for name in dict.fromkeys(step.inputs) if last_read[name] == k]
+            free += [rooms[read] for read in dict.fromkeys(inputs) if last_read[read] == k]
     return floats

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from ..graph import INPUT
 from .arena import LINE_FLOATS, allocate
-from .layers import Layer, Recipe, choose, make
+from .layers import Layer, Recipe, choose, make, pools_too
 from .measured import costs
 from .operations import Kind, table_of
-from .plan import Place, inputs_of, levels_of, places_of
+from .plan import Place, inputs_of, levels_of, places_of, pools_behind
 from .shapes import Shape
 from .steps import CURVES, Add, Affine, Conv, Curve, Flatten, Pool, Softmax, Step
 from .windows import pool_windows
@@ -75,23 +75,34 @@ class Builder:
         self.images = [min(self.total, wide * lanes // prod(level.grid)) for level in self.levels]
         self.places = [places_of(level, shapes, lanes, wide) for level in self.levels]
         self.output = steps[-1].name
+        self.pools = {name: pool for level in self.levels for name, pool in pools_behind(level, steps).items()}
         self.rows: list[list[dict[str, Any]]] = [[] for _ in range(workers)]
         self.stream, self.params, self.indices = Pieces(np.int32), Pieces(np.float32), Pieces(np.int32)
         self.recipes = recipes
         self.prepared: dict[tuple[str, int], dict[str, Any]] = {}
         self.fresh: dict[int, list[int]] = {}  # values written since the workers last met, and who wrote what
         self.comings = 0
-        self.floats = LINE_FLOATS  # a guard: shifted reads may begin a vector early
+        self.floats = 0
         self.scratch = 0
 
     def build(self) -> None:
-        """Give every value its place, then write the rows."""
+        """Choose kernels, then give every value its place for good, and write the rows."""
+        self._allocate({})
         for level, places in zip(self.levels, self.places, strict=True):
-            self.floats = allocate(level, places, self.floats, reuse=self.workers == 1)
+            for step in level.steps:
+                if isinstance(step, Conv) and step.name not in self.recipes:
+                    self.recipes[step.name] = self._choose(step, places[step.inputs[0]], places[step.name])
+        self.pools = {name: pool for name, pool in self.pools.items() if pools_too(self.recipes[name])}
+        self._allocate(self.pools)
         for image in range(0, self.total, self.images[-1]):
             self._emit(len(self.levels) - 1, image)
         if self.workers > 1:
             self._gather()
+
+    def _allocate(self, pools: Mapping[str, Pool]) -> None:
+        self.floats = LINE_FLOATS  # a guard: shifted reads may begin a vector early
+        for level, places in zip(self.levels, self.places, strict=True):
+            self.floats = allocate(level, places, self.floats, self.workers == 1, pools)
 
     def tables(self) -> tuple[NDArray[Any], ...]:
         """The finished rows of each worker, each with working memory of its own behind the values."""
@@ -231,7 +242,10 @@ class Builder:
         ends = {**source_of(source), **target_of(target)}
         match step:
             case Conv():
-                self._convolution(step, source, target, image)
+                pool = self.pools.get(step.name)
+                self._convolution(step, source, target, places[pool.name] if pool else None, image)
+            case Pool() if self.pools.get(step.inputs[0]) is step:
+                return  # the convolution has done it
             case Pool():
                 rows, columns, factors = pool_windows(step, source, target)
                 constants = {"affine": step.affine, "factors": factors}
@@ -268,26 +282,27 @@ class Builder:
             self.rows[0].append({"kind": Kind.MOVE, "image": image, **pairs, **start, **ends})
             self.fresh[id(target)] = [0, *[target.shape[0]] * self.workers]
 
-    def _convolution(self, step: Conv, source: Place, target: Place, image: int) -> None:
+    def _convolution(self, step: Conv, source: Place, target: Place, pooled: Place | None, image: int) -> None:
         """A row a worker, each with the weights of its own output channels; made once for all images."""
         self._meet([source], None)
-        if step.name not in self.recipes:
-            self.recipes[step.name] = self._choose(step, source, target)
-        bounds = self._fair_bounds(step, target, self.recipes[step.name])
+        recipe, into = self.recipes[step.name], pooled or target
+        bounds = self._fair_bounds(step, target, recipe)
         for worker, (first, last) in enumerate(pairwise(bounds)):
             if last == first:
                 continue
             if (step.name, worker) not in self.prepared:
-                layer = make(self.recipes[step.name], step.part(first, last), source, target)
-                start = {"target": target.origin + first * target.channel, "channels": last - first}
+                layer = make(recipe, step.part(first, last), source, target)
+                start = {"target": into.origin + first * into.channel, "channels": last - first}
                 self.prepared[step.name, worker] = {
                     **self._layer(layer),
                     **source_of(source),
-                    **target_of(target),
+                    **target_of(into),
                     **start,
+                    **dict(zip(("rows", "columns"), target.block, strict=True)),
+                    "flag": int(pooled is not None),
                 }
             self.rows[worker].append(self.prepared[step.name, worker] | {"image": image})
-        self.fresh[id(target)] = bounds
+        self.fresh[id(into)] = bounds
 
     def _choose(self, step: Conv, source: Place, target: Place) -> Recipe:
         mine = -(-target.shape[0] // self.workers)

@@ -92,8 +92,11 @@ def _winograd(width: Any, columns: Any, op: Any, arena: Any, params: Any, indice
                     dense_tile(width, SIXTEEN, ONE, x, vector, offsets, at, op.depth, 0, out, vector, none, endless)
                     at += 4 * op.depth * many
                     out += many * vector
-            out = arena + 4 * (op.target + i * op.target_row + j * lanes)
+            side = 2 if op.flag else 1
+            out, row = arena + 4 * (op.target + i // side * op.target_row + j // side * lanes), 4 * op.target_row
             for o in range(op.channels):
-                place = out + 4 * o * op.target_channel
-                total, row = sums + o * vector, 4 * op.target_row
-                winograd_out(width, columns, total, step, bias[o], place, row, op.low, op.high, table)
+                total, place = sums + o * vector, out + 4 * o * op.target_channel
+                if op.flag:
+                    winograd_out(width, columns, TWO, total, step, bias[o], place, row, op.low, op.high, table)
+                else:
+                    winograd_out(width, columns, ONE, total, step, bias[o], place, row, op.low, op.high, table)

@@ -89,6 +89,11 @@ def _is_small(step: Conv, source: Place, target: Place) -> bool:
     return plain and whole and step.weight.shape[2:] == (3, 3)
 
 
+def pools_too(recipe: Recipe) -> bool:
+    """Whether a kernel can write the largest values of 2 × 2 outputs in place of all."""
+    return recipe.kind is Kind.WINOGRAD
+
+
 def make(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
     """A convolution, or a part of one, ready for its kernel."""
     match recipe.kind:

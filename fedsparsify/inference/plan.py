@@ -226,6 +226,14 @@ def separate_fills(steps: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(made)
 
 
+def pools_behind(level: Level, steps: Sequence[Step]) -> dict[str, Pool]:
+    """Pools that a convolution may do itself, by its name: nothing else reads what it gives."""
+    pools = (step for step in level.steps if isinstance(step, Pool) and step.bare)
+    made = {step.name for step in level.steps if isinstance(step, Conv)}
+    read = [name for step in steps for name in step.inputs]
+    return {pool.inputs[0]: pool for pool in pools if pool.inputs[0] in made and read.count(pool.inputs[0]) == 1}
+
+
 def inputs_of(level: Level) -> list[str]:
     """Values that a level reads but does not make, the network's input apart."""
     made = {step.name for step in level.steps}

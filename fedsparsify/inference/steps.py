@@ -62,6 +62,11 @@ class Pool:
         squares = self.kernel == self.stride == (2, 2) and self.padding == (0, 0)
         return squares and not self.mean and not self.ceil and self.size is None
 
+    @property
+    def bare(self) -> bool:
+        """Whether it is plain and nothing follows it."""
+        return self.plain and self.affine is None and (self.low, self.high) == (-inf, inf)
+
 
 @dataclass(frozen=True, eq=False)
 class Affine:

@@ -119,9 +119,6 @@ def pool_cell(  # type: ignore[no-untyped-def]
         _, target, source, row, rows, columns, mean, factor, shift, low, high = args
         e = Emitter(builder, lanes)
 
-        def larger(a: Any, b: Any) -> Any:
-            return builder.select(builder.fcmp_unordered(">", b, a), b, a)
-
         def reduced(combine: Any, start: float) -> Values:
             def along_row(state: Values) -> Values:
                 return [combine(state[0], e.load(state[1])), e.at(state[1], e.bytes)]
@@ -131,7 +128,7 @@ def pool_cell(  # type: ignore[no-untyped-def]
 
             return e.loop(rows, [e.constant(start), source], down)[:1]
 
-        (value,) = e.either(mean, lambda: reduced(builder.fadd, 0.0), lambda: reduced(larger, float("-inf")))
+        (value,) = e.either(mean, lambda: reduced(builder.fadd, 0.0), lambda: reduced(e.larger, float("-inf")))
         value = e.fma(value, e.splat(factor), e.splat(shift))
         e.store(e.clamp(value, e.splat(low), e.splat(high)), target)
         return context.get_dummy_value()
@@ -150,13 +147,10 @@ def pool_squares(_, width, target, source, row, count, factor, shift, low, high)
         e = Emitter(builder, lanes)
         factor, shift, low, high = (e.splat(scalar) for scalar in (factor, shift, low, high))
 
-        def larger(a: Any, b: Any) -> Any:
-            return builder.select(builder.fcmp_unordered(">", b, a), b, a)
-
         def along(state: Values) -> Values:
             target, source = state
             a, b, c, d = (e.load(cell) for cell in grid(e, source, row, ir.Constant(I64, e.bytes), 2, 2))
-            value = e.fma(larger(larger(a, b), larger(c, d)), factor, shift)
+            value = e.fma(e.larger(e.larger(a, b), e.larger(c, d)), factor, shift)
             e.store(e.clamp(value, low, high), target)
             return [e.at(target, e.bytes), e.at(source, 2 * e.bytes)]
 

@@ -79,6 +79,11 @@ class Transform(Emitter):
             made.append(total)
         return made
 
+    def pooled(self, made: Lines) -> Values:
+        """The largest values of squares of two lines."""
+        higher = [self.larger(*values) for values in made]
+        return [self.larger(a, b) for a, b in zip(higher[::2], higher[1::2], strict=True)]
+
 
 @intrinsic
 def winograd_in(_, width, columns, x, row, out, step, table):  # type: ignore[no-untyped-def]
@@ -105,26 +110,29 @@ def winograd_in(_, width, columns, x, row, out, step, table):  # type: ignore[no
 
 
 @intrinsic
-def winograd_out(_, width, columns, sums, step, bias, out, row, low, high, table):  # type: ignore[no-untyped-def]
-    """Frequencies, `step` bytes apart, as a tile of outputs, plus bias, clamped; two rows at a time."""
-    lanes, breadth = sides(width, columns)
+def winograd_out(_, width, columns, square, sums, step, bias, out, row, low, high, table):  # type: ignore[no-untyped-def]
+    """Frequencies, `step` bytes apart, as a tile of outputs, plus bias, clamped; two rows at a time.
+
+    With a `square` of two, only the largest of 2 × 2 outputs are written.
+    """
+    lanes, breadth, side = sides(width, columns, square)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, _, sums, step, bias, out, row, low, high, table = args
+        _, _, _, sums, step, bias, out, row, low, high, table = args
         e, wide = Transform(builder, lanes, breadth, table), breadth + 2
         start, bounds = e.splat(bias), (e.splat(low), e.splat(high))
         cells = steps(builder, sums, step, frequencies(breadth))
-        places = grid(e, out, row, ir.Constant(I64, e.bytes), ROWS, breadth)
+        places = iter(grid(e, out, row, ir.Constant(I64, e.bytes), ROWS // side, breadth // side))
         for top in range(0, ROWS, 2):
             stacks = [[[e.load(cell)] for cell in cells[k::wide]] for k in range(wide)]
             lines = [[value for (value,) in e.outputs(stack, e.down, range(top, top + 2))] for stack in stacks]
-            for j, values in enumerate(e.outputs(lines, e.across, range(breadth))):
-                for i, value in enumerate(values, top):
-                    e.store(e.clamp(builder.fadd(value, start), *bounds), places[i * breadth + j])
+            made = e.outputs(lines, e.across, range(breadth))
+            for value in e.pooled(made) if side == 2 else [value for line in zip(*made, strict=True) for value in line]:
+                e.store(e.clamp(builder.fadd(value, start), *bounds), next(places))
         return context.get_dummy_value()
 
     i64, f32 = types.int64, types.float32
-    return types.void(width, columns, i64, i64, f32, i64, i64, f32, f32, i64), generate
+    return types.void(width, columns, square, i64, i64, f32, i64, i64, f32, f32, i64), generate
 
 
 def steps(builder: Any, start: Any, step: Any, count: int) -> Values:

@@ -83,6 +83,10 @@ class Emitter:
         value = b.select(b.fcmp_ordered("<", value, low), low, value)
         return b.select(b.fcmp_ordered(">", value, high), high, value)
 
+    def larger(self, a: Any, b: Any) -> Any:
+        """The larger of two, in each lane."""
+        return self.builder.select(self.builder.fcmp_unordered(">", b, a), b, a)
+
     def loop(self, count: Any, state: Values, body: Callable[[Values], Values]) -> Values:
         """`count` times: state = body(state)."""
         b = self.builder
