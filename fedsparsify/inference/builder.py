@@ -90,9 +90,12 @@ class Builder:
         self._allocate({})
         for level, places in zip(self.levels, self.places, strict=True):
             for step in level.steps:
-                if isinstance(step, Conv) and step.name not in self.recipes:
-                    self.recipes[step.name] = self._choose(step, places[step.inputs[0]], places[step.name])
-        self.pools = {name: pool for name, pool in self.pools.items() if pools_too(self.recipes[name])}
+                if isinstance(step, Conv):
+                    target = places[step.name]
+                    if step.name not in self.recipes:
+                        self.recipes[step.name] = self._choose(step, places[step.inputs[0]], target)
+                    if step.name in self.pools and not pools_too(self.recipes[step.name], step, target):
+                        del self.pools[step.name]
         self._allocate(self.pools)
         for image in range(0, self.total, self.images[-1]):
             self._emit(len(self.levels) - 1, image)

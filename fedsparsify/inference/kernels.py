@@ -172,7 +172,7 @@ def _sparse_tiles(
     The last tile of a row or column overlaps the one before where the block is no multiple of it.
     """
     height, breadth, lanes = len(rows), len(columns), len(width)
-    bias = floats(params + 4 * op.params)
+    bias, side = floats(params + 4 * op.params), 1 + op.flag
     for i in range(0, op.rows, height):
         i = min(i, op.rows - height)
         for j in range(0, op.columns, breadth):
@@ -180,7 +180,7 @@ def _sparse_tiles(
             x = arena + 4 * (op.source + i * op.stride_row + j * op.stride_column)
             at = stream + 4 * op.stream
             for block in range(op.blocks):
-                out = arena + 4 * (op.target + i * op.target_row + j * lanes)
+                out = arena + 4 * (op.target + i // side * op.target_row + j // side * lanes)
                 partial = arena + 4 * op.second
                 for o in range(op.channels):
                     at = sparse_tile(
@@ -194,7 +194,7 @@ def _sparse_tiles(
                         at,
                         partial,
                         int(block == 0),
-                        int(block == op.blocks - 1),
+                        int(block == op.blocks - 1) * (1 + op.flag),
                         bias[o],
                         out,
                         4 * op.target_row,
@@ -233,7 +233,7 @@ def _small_tiles(width: Any, rows: Any, columns: Any, op: Any, arena: Any, strea
                 at,
                 partial,
                 int(block == 0),
-                int(block == op.blocks - 1),
+                int(block == op.blocks - 1) * (1 + op.flag),
                 bias[o],
                 out,
                 4 * op.target_row,

@@ -89,9 +89,11 @@ def _is_small(step: Conv, source: Place, target: Place) -> bool:
     return plain and whole and step.weight.shape[2:] == (3, 3)
 
 
-def pools_too(recipe: Recipe) -> bool:
+def pools_too(recipe: Recipe, step: Conv, target: Place) -> bool:
     """Whether a kernel can write the largest values of 2 × 2 outputs in place of all."""
-    return recipe.kind is Kind.WINOGRAD
+    tile = TILES[streams.tile_for(target.block, target.lanes, step.stride)]
+    even = tile[0] % 2 == tile[1] % 2 == 0
+    return recipe.kind in (Kind.WINOGRAD, Kind.SMALL) or (recipe.kind is Kind.SPARSE and even)
 
 
 def make(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:

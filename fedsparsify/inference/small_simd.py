@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from ..native.simd import F32, I32, I64, Emitter, Values, grid, sides
-from .sparse_simd import begin, end
+from .sparse_simd import Tile, begin, end
 
 PLACES = 9  # of a kernel
 
@@ -58,8 +58,7 @@ def small_tile(  # type: ignore[no-untyped-def]
         for k in range(1, sets):
             added = zip(sums[:tile], sums[k * tile : (k + 1) * tile], strict=True)
             sums[:tile] = [builder.fadd(a, b) for a, b in added]
-        places = grid(e, out, out_row, ir.Constant(I64, e.bytes), height, breadth)
-        end(e, last, sums[:tile], scratch, places, low, high)
+        end(e, last, sums[:tile], scratch, Tile(out, out_row, height, breadth), low, high)
         return stream
 
     i64, f32 = types.int64, types.float32

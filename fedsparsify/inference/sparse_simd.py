@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import types
@@ -13,26 +13,56 @@ from ..native.simd import F32, I32, I64, Emitter, Values, grid, sides
 IN_FLIGHT = 8  # additions under way at a time that hide the latency of one
 
 
+class Tile(NamedTuple):
+    """Where a channel's outputs go."""
+
+    address: Any
+    row: Any  # bytes from a row to the next
+    height: int
+    breadth: int
+
+
 def begin(e: Emitter, first: Any, bias: Any, scratch: Values) -> Values:
     """Sums at the start of a visit: the bias in a channel's first one, else what was kept in `scratch`."""
     return e.either(first, lambda: [e.splat(bias)] * len(scratch), lambda: [e.load(place) for place in scratch])
 
 
-def end(e: Emitter, last: Any, sums: Values, scratch: Values, places: Values, low: Any, high: Any) -> None:
-    """Sums at the end of a visit: clamped to their places in a channel's last one, else kept in `scratch`."""
+def end(e: Emitter, last: Any, sums: Values, scratch: Values, tile: Tile, low: Any, high: Any) -> None:
+    """Sums at the end of a visit: clamped to their places in a channel's last one, else kept in `scratch`.
 
-    def finish() -> Values:
+    Where `last` is two, only the largest of 2 × 2 sums go to their places.
+    """
+
+    def finish(values: Values, height: int, breadth: int) -> Values:
         bounds = e.splat(low), e.splat(high)
-        for total, place in zip(sums, places, strict=True):
-            e.store(e.clamp(total, *bounds), place)
+        places = grid(e, tile.address, tile.row, ir.Constant(I64, e.bytes), height, breadth)
+        for value, place in zip(values, places, strict=True):
+            e.store(e.clamp(value, *bounds), place)
         return []
+
+    def whole() -> Values:
+        return finish(sums, tile.height, tile.breadth)
+
+    def pooled() -> Values:
+        return finish(largest(e, sums, tile.breadth), tile.height // 2, tile.breadth // 2)
+
+    def finished() -> Values:
+        even = tile.height % 2 == tile.breadth % 2 == 0
+        return e.either(e.builder.sub(last, ir.Constant(I64, 1)), pooled, whole) if even else whole()
 
     def keep() -> Values:
         for total, place in zip(sums, scratch, strict=True):
             e.store(total, place)
         return []
 
-    e.either(last, finish, keep)
+    e.either(last, finished, keep)
+
+
+def largest(e: Emitter, tile: Values, breadth: int) -> Values:
+    """The largest values of a tile's squares of 2 × 2."""
+    pairs = [e.larger(a, b) for a, b in zip(tile[::2], tile[1::2], strict=True)]
+    rows = [pairs[k : k + breadth // 2] for k in range(0, len(pairs), breadth // 2)]
+    return [e.larger(a, b) for two in zip(rows[::2], rows[1::2], strict=True) for a, b in zip(*two, strict=True)]
 
 
 @intrinsic
@@ -41,7 +71,7 @@ def sparse_tile(  # type: ignore[no-untyped-def]
 ):
     """One output channel of a rows × columns tile, over one visit of the stream (see streams.py).
 
-    Starts from the bias if `first`, else from `partial`; ends in `out`, clamped, if `last`, else in `partial`.
+    Starts from the bias if `first`, else from `partial`; ends as `end` says, in `out` or in `partial`.
     `strided` is a tuple of two where inputs of neighbouring outputs do not lie side by side; then there are no pairs.
     Returns the address behind the visit.
     """
@@ -106,8 +136,7 @@ def sparse_tile(  # type: ignore[no-untyped-def]
             state = e.loop(counts[1], state, lambda s: add_pair(s, 1, 0))
             state = e.loop(counts[2], state, lambda s: add_pair(s, 0, 1))
         *sums, stream = state
-        places = grid(e, out, out_row, ir.Constant(I64, e.bytes), height, breadth)
-        end(e, last, sums, scratch, places, low, high)
+        end(e, last, sums, scratch, Tile(out, out_row, height, breadth), low, high)
         return stream
 
     i64, f32 = types.int64, types.float32

@@ -17,6 +17,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from ..native.simd import F32, FLOAT_BYTES, I64, Emitter, Values, grid, sides
+from .sparse_simd import largest
 from .winograd import POINTS, ROWS, factors, frequencies, polynomial, without
 
 Lines = list[Values]  # of each place along the lines, its value in every line
@@ -79,11 +80,6 @@ class Transform(Emitter):
             made.append(total)
         return made
 
-    def pooled(self, made: Lines) -> Values:
-        """The largest values of squares of two lines."""
-        higher = [self.larger(*values) for values in made]
-        return [self.larger(a, b) for a, b in zip(higher[::2], higher[1::2], strict=True)]
-
 
 @intrinsic
 def winograd_in(_, width, columns, x, row, out, step, table):  # type: ignore[no-untyped-def]
@@ -126,8 +122,9 @@ def winograd_out(_, width, columns, square, sums, step, bias, out, row, low, hig
         for top in range(0, ROWS, 2):
             stacks = [[[e.load(cell)] for cell in cells[k::wide]] for k in range(wide)]
             lines = [[value for (value,) in e.outputs(stack, e.down, range(top, top + 2))] for stack in stacks]
-            made = e.outputs(lines, e.across, range(breadth))
-            for value in e.pooled(made) if side == 2 else [value for line in zip(*made, strict=True) for value in line]:
+            made = zip(*e.outputs(lines, e.across, range(breadth)), strict=True)
+            values = [value for line in made for value in line]
+            for value in largest(e, values, breadth) if side == 2 else values:
                 e.store(e.clamp(builder.fadd(value, start), *bounds), next(places))
         return context.get_dummy_value()
 
