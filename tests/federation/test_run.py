@@ -17,6 +17,7 @@ import pytest
 
 from fedsparsify import RunConfig, load, run
 from fedsparsify.errors import RunError
+from fedsparsify.federation.checkpoint import Checkpoint
 from fedsparsify.federation.ledger import read_history
 from fedsparsify.federation.run import uninterrupted
 from fedsparsify.wire.artefact import load_facts
@@ -51,7 +52,7 @@ def test_nothing_on_disk_without_a_folder(elsewhere):
 
 
 @pytest.mark.parametrize("stop", [1, 3, 5])
-@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("every", [1, 2, 50])
 def test_stopped_in_any_round_and_resumed_is_the_same_run(tmp_path, stop, every):
     config = RunConfig(rounds=6, epochs=1, clients=4, momentum=0.5, keep_optimizer=True, checkpoint_every=every)
     whole = run(config, tmp_path / "whole")
@@ -62,6 +63,7 @@ def test_stopped_in_any_round_and_resumed_is_the_same_run(tmp_path, stop, every)
 
     with pytest.raises(KeyboardInterrupt):
         run(config, tmp_path / "cut", on_round=interrupt)
+    assert Checkpoint.load(tmp_path / "cut" / "checkpoint.fsz").round == stop  # no round is played again
     with (tmp_path / "cut" / "history.jsonl").open("a") as file:
         file.write('{"round": 99, "accur')  # a line cut off while it was written
     resumed = run(config, tmp_path / "cut", resume=True)
