@@ -24,7 +24,7 @@ from .windows import pool_windows
 Integers = NDArray[np.int32]
 EVEN_SHARE = 16  # channels are divided among workers in multiples of this, as dense kernels write so many
 VISIT_WEIGHTS = 4  # that take as long as a visit of the sparse kernel does besides
-CONVOLUTIONS = (Kind.SPARSE, Kind.SMALL, Kind.DENSE, Kind.WINOGRAD)
+CONVOLUTIONS = (Kind.SPARSE, Kind.SMALL, Kind.LINEAR, Kind.DENSE, Kind.WINOGRAD)
 
 
 class Pieces:
@@ -314,7 +314,7 @@ class Builder:
         def measured(layers: Sequence[Layer]) -> list[float]:
             return costs(layers, ends, self.floats, self.lanes, far=self.total == 1)
 
-        return choose(step, source, target, self.kernels, measured, mine)
+        return choose(step, source, target, self.kernels, measured, mine, self.total == 1)
 
     def _layer(self, layer: Layer) -> dict[str, Any]:
         """The fields of a convolution's row that point at its constants."""
@@ -331,7 +331,7 @@ class Builder:
         channels = target.shape[0]
         if self.workers == 1 or step.groups > 1:
             return [0, *[channels] * self.workers]
-        sparse = recipe.kind in (Kind.SPARSE, Kind.SMALL)
+        sparse = recipe.kind in (Kind.SPARSE, Kind.SMALL, Kind.LINEAR)
         load = np.cumsum(step.weight.per_output() + VISIT_WEIGHTS * recipe.blocks if sparse else np.ones(channels))
         cuts = [int(np.searchsorted(load, load[-1] * k / self.workers)) for k in range(1, self.workers)]
         share = 1 if sparse else EVEN_SHARE

@@ -32,9 +32,24 @@ from .vectors import (
 )
 
 ONE, TWO, FOUR = (0,), (0,) * 2, (0,) * 4
-(PACK, UNPACK, MOVE, HALO, SPARSE, DENSE, WINOGRAD, POOL, AFFINE, ADD, CURVE, SOFTMAX, TRANSPOSE, MEET, SMALL) = (
-    int(kind) for kind in Kind
-)
+(
+    PACK,
+    UNPACK,
+    MOVE,
+    HALO,
+    SPARSE,
+    DENSE,
+    WINOGRAD,
+    POOL,
+    AFFINE,
+    ADD,
+    CURVE,
+    SOFTMAX,
+    TRANSPOSE,
+    MEET,
+    SMALL,
+    LINEAR,
+) = (int(kind) for kind in Kind)
 ROW_BYTES = OPERATION.itemsize
 operation = seen_as(from_dtype(OPERATION))
 
@@ -64,6 +79,8 @@ def execute(width: Any, program: Any, arena: Any, x: Any, y: Any, images: Any, g
             _sparse(width, op, arena, stream, params)
         elif kind == SMALL:
             _small(width, op, arena, stream, params)
+        elif kind == LINEAR:
+            _linear(op, arena, stream, params)
         elif kind == DENSE:
             dense(width, op, arena, params, indices)
         elif kind == WINOGRAD:
@@ -203,6 +220,23 @@ def _sparse_tiles(
                     )
                     out += 4 * op.target_channel
                     partial += 4 * height * breadth * lanes
+
+
+@compiled
+def _linear(op: Any, arena: Any, stream: Any, params: Any) -> None:
+    """A linear layer of one image, whose inputs, side by side, fit the nearest cache; a vector would be mostly idle."""
+    source, near = floats(arena + 4 * op.source), floats(arena + 4 * op.second)
+    for c in range(op.depth):
+        near[c] = source[c * op.source_channel]
+    bias, at, x, out = (
+        floats(params + 4 * op.params),
+        stream + 4 * op.stream,
+        arena + 4 * op.second,
+        arena + 4 * op.target,
+    )
+    for o in range(op.channels):
+        at = sparse_tile(ONE, ONE, ONE, ONE, x, 0, 4, at, x, 1, 1, bias[o], out, 0, op.low, op.high)
+        out += 4 * op.target_channel
 
 
 @inlined

@@ -47,7 +47,7 @@ class Recipe:
     columns: int = 4  # of Winograd's tiles
 
 
-def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs, mine: int) -> Recipe:
+def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs, mine: int, single: bool) -> Recipe:
     """The kernel to take: `auto` measures where both could be the faster one, for the channels that one worker makes.
 
     Winograd's workers all transform the whole input.
@@ -57,6 +57,8 @@ def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs,
     sparse, dense = Recipe(Kind.SPARSE, blocks, paired), _dense_recipe(step, target)
     if _is_small(step, source, target):
         sparse = Recipe(Kind.SMALL, streams.small_blocks(step, target.block, source.lanes))
+    elif single and source.grid == (1, 1) and source.shape[1:] == (1, 1) and step.groups == 1:
+        sparse = Recipe(Kind.LINEAR)
     density = step.weight.density
     if dense is None or kernels == "sparse":
         return sparse
@@ -103,6 +105,8 @@ def make(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
             return _sparse(recipe, step, source, target)
         case Kind.SMALL:
             return _small(recipe, step, source, target)
+        case Kind.LINEAR:
+            return _linear(step)
         case Kind.DENSE:
             return _dense(step, source, target)
         case _:
@@ -120,6 +124,13 @@ def _small(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
     fields = {"blocks": recipe.blocks, "low": step.low, "high": step.high}
     scratch = prod(target.block) * step.weight.shape[0] * source.lanes
     return Layer(Kind.SMALL, fields, step.bias, scratch, streams.small_stream(step, source, recipe.blocks))
+
+
+def _linear(step: Conv) -> Layer:
+    depth = step.weight.shape[1]
+    inputs = Place((depth, 1, 1), (1, 1), (1, 1), lanes=1)
+    fields = {"low": step.low, "high": step.high}
+    return Layer(Kind.LINEAR, fields, step.bias, depth, streams.sparse_stream(step, inputs, 1, paired=False))
 
 
 def _dense(step: Conv, source: Place, target: Place) -> Layer:

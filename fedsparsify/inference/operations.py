@@ -28,6 +28,7 @@ class Kind(IntEnum):
     TRANSPOSE = 12  # flat input → arena
     MEET = 13  # wait for the other workers
     SMALL = 14  # a sparse convolution of small images
+    LINEAR = 15  # a sparse linear layer of one image
 
 
 _INTEGERS = (

@@ -16,6 +16,7 @@ NEAR_BYTES = 40 * 1024  # of input that a tile reads over and over; most of it s
 SMALL_NEAR_BYTES = 24 * 1024  # the same of small images
 PAIRED_DENSITY = 0.08
 WORTHWHILE = 10  # weights per visit that pay for fetching and storing a tile's sums
+LONE_WORTHWHILE = 40  # the same where each serves one vector
 SMALL_WORTHWHILE = 320  # weights times pixels per visit, where nine loops share them
 
 
@@ -45,7 +46,8 @@ def channel_blocks(step: Conv, tile: Pair, lanes: int) -> int:
         (t - 1) * s + (k - 1) * d + 1 for t, s, k, d in zip(tile, step.stride, (kh, kw), step.dilation, strict=True)
     ]
     near = NEAR_BYTES // (sides[0] * sides[1] * lanes * 4)
-    worthwhile = int(np.ceil(WORTHWHILE / max(step.weight.density * kh * kw, 1e-9)))
+    weights = LONE_WORTHWHILE if tile == (1, 1) else WORTHWHILE
+    worthwhile = int(np.ceil(weights / max(step.weight.density * kh * kw, 1e-9)))
     return int(-(-depth // min(max(near, worthwhile, 1), depth)))
 
 
