@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import INPUT
+from ..model import Floats
 from .arena import LINE_FLOATS, allocate
 from .layers import Layer, Recipe, choose, make, pools_too
 from .measured import costs
@@ -169,8 +170,7 @@ class Builder:
             moved = {name: values[name] + first * values[f"{name}_channel"] for name in strided if name in values}
             per_channel = {}
             if "affine" in values:
-                scale, shift = values["affine"] or (np.ones(last, np.float32), np.zeros(last, np.float32))
-                constants = [scale[first:last], shift[first:last], values["factors"]]
+                constants = [*affine_of(values["affine"], first, last), values["factors"]]
                 per_channel["params"] = self.params.add(np.concatenate(constants))
             kept = {name: value for name, value in values.items() if name not in ("affine", "factors")}
             if last > first:
@@ -295,6 +295,8 @@ class Builder:
                 continue
             if (step.name, worker) not in self.prepared:
                 layer = make(recipe, step.part(first, last), source, target)
+                if pooled:
+                    layer = layer.behind(*affine_of(self.pools[step.name].affine, first, last))
                 start = {"target": into.origin + first * into.channel, "channels": last - first}
                 self.prepared[step.name, worker] = {
                     **self._layer(layer),
@@ -336,6 +338,11 @@ class Builder:
         cuts = [int(np.searchsorted(load, load[-1] * k / self.workers)) for k in range(1, self.workers)]
         share = 1 if sparse else EVEN_SHARE
         return [0, *(min(channels, round(cut / share) * share) for cut in cuts), channels]
+
+
+def affine_of(affine: tuple[Floats, Floats] | None, first: int, last: int) -> list[Floats]:
+    """Scale and shift of some channels."""
+    return [part[first:last] for part in affine or (np.ones(last, np.float32), np.zeros(last, np.float32))]
 
 
 def target_of(place: Place) -> dict[str, Any]:

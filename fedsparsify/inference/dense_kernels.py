@@ -16,6 +16,15 @@ ONE, TWO, FOUR, EIGHT, SIXTEEN = (0,), (0,) * 2, (0,) * 4, (0,) * 8, (0,) * 16
 
 
 @inlined
+def behind(op: Any, params: Any, channel: Any) -> Any:
+    """By what a pool that the convolution does too scales and shifts a channel; its factors lie behind the bias."""
+    if op.flag == 0:
+        return np.float32(1), np.float32(0)
+    factors = floats(params + 4 * (op.params + op.channels))
+    return factors[channel], factors[op.channels + channel]
+
+
+@inlined
 def dense(width: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
     """Sixteen output channels by one vector, or eight by two, at a time."""
     if op.tile == 1:
@@ -73,7 +82,7 @@ def _winograd(width: Any, columns: Any, op: Any, arena: Any, params: Any, indice
     inputs = arena + 4 * op.second  # (frequencies, depth, lanes)
     sums = inputs + planes * wide  # (frequencies, channels, lanes)
     bias = floats(params + 4 * op.params)
-    table = params + 4 * (op.params + op.channels)
+    table = params + 4 * (op.params + op.channels * (1 + 2 * op.flag))
     weights = table + 4 * op.count
     none, endless = np.float32(-np.inf), np.float32(np.inf)
     for i in range(0, op.rows, 4):
@@ -96,7 +105,8 @@ def _winograd(width: Any, columns: Any, op: Any, arena: Any, params: Any, indice
             out, row = arena + 4 * (op.target + i // side * op.target_row + j // side * lanes), 4 * op.target_row
             for o in range(op.channels):
                 total, place = sums + o * vector, out + 4 * o * op.target_channel
+                a, b = behind(op, params, o)
                 if op.flag:
-                    winograd_out(width, columns, TWO, total, step, bias[o], place, row, op.low, op.high, table)
+                    winograd_out(width, columns, TWO, total, step, bias[o], place, row, op.low, op.high, table, a, b)
                 else:
-                    winograd_out(width, columns, ONE, total, step, bias[o], place, row, op.low, op.high, table)
+                    winograd_out(width, columns, ONE, total, step, bias[o], place, row, op.low, op.high, table, a, b)

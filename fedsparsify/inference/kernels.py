@@ -15,7 +15,7 @@ from ..native.exponential import exponential
 from ..native.memory import floats, ints, longs, seen_as
 from ..native.simd import transpose
 from .curves import bend
-from .dense_kernels import dense, winograd
+from .dense_kernels import behind, dense, winograd
 from .operations import JOB, OPERATION, Kind
 from .small_simd import small_tile
 from .sparse_simd import sparse_tile
@@ -200,6 +200,7 @@ def _sparse_tiles(
                 out = arena + 4 * (op.target + i // side * op.target_row + j // side * lanes)
                 partial = arena + 4 * op.second
                 for o in range(op.channels):
+                    a, b = behind(op, params, o)
                     at = sparse_tile(
                         width,
                         rows,
@@ -217,6 +218,8 @@ def _sparse_tiles(
                         4 * op.target_row,
                         op.low,
                         op.high,
+                        a,
+                        b,
                     )
                     out += 4 * op.target_channel
                     partial += 4 * height * breadth * lanes
@@ -235,7 +238,8 @@ def _linear(op: Any, arena: Any, stream: Any, params: Any) -> None:
         arena + 4 * op.target,
     )
     for o in range(op.channels):
-        at = sparse_tile(ONE, ONE, ONE, ONE, x, 0, 4, at, x, 1, 1, bias[o], out, 0, op.low, op.high)
+        a, b = behind(op, params, o)
+        at = sparse_tile(ONE, ONE, ONE, ONE, x, 0, 4, at, x, 1, 1, bias[o], out, 0, op.low, op.high, a, b)
         out += 4 * op.target_channel
 
 
@@ -258,6 +262,7 @@ def _small_tiles(width: Any, rows: Any, columns: Any, op: Any, arena: Any, strea
     for block in range(op.blocks):
         out, partial = arena + 4 * op.target, arena + 4 * op.second
         for o in range(op.channels):
+            a, b = behind(op, params, o)
             at = small_tile(
                 width,
                 rows,
@@ -273,6 +278,8 @@ def _small_tiles(width: Any, rows: Any, columns: Any, op: Any, arena: Any, strea
                 4 * op.target_row,
                 op.low,
                 op.high,
+                a,
+                b,
             )
             out += 4 * op.target_channel
             partial += vectors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -32,6 +32,11 @@ class Layer:
     scratch: int  # floats of working memory
     stream: NDArray[np.int32] | None = None
     table: NDArray[np.int32] | None = None
+
+    def behind(self, scale: Floats, shift: Floats) -> Layer:
+        """The same with what the pool behind it does to each channel, behind the bias."""
+        bias, rest = np.split(self.params, [scale.size])
+        return replace(self, params=np.concatenate([bias, scale, shift, rest]))
 
 
 Costs = Callable[[Sequence[Layer]], Sequence[float]]

@@ -22,7 +22,7 @@ PLACES = 9  # of a kernel
 
 @intrinsic
 def small_tile(  # type: ignore[no-untyped-def]
-    _, width, rows, columns, x, row, stream, partial, first, last, bias, out, out_row, low, high
+    _, width, rows, columns, x, row, stream, partial, first, last, bias, out, out_row, low, high, a, b
 ):
     """One output channel of whole images, over one visit of the stream (see streams.small_stream).
 
@@ -33,7 +33,7 @@ def small_tile(  # type: ignore[no-untyped-def]
     sets = 16 // tile  # of sums, so that neighbouring places of the kernel need not wait for each other
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, _, _, x, row, stream, partial, first, last, bias, out, out_row, low, high = args
+        _, _, _, x, row, stream, partial, first, last, bias, out, out_row, low, high, a, b = args
         e = Emitter(builder, lanes)
         scratch = [e.at(partial, t * e.bytes) for t in range(tile)]
         counts = [builder.zext(e.load(e.at(stream, k * 4), I32), I64) for k in range(PLACES)]
@@ -58,9 +58,9 @@ def small_tile(  # type: ignore[no-untyped-def]
         for k in range(1, sets):
             added = zip(sums[:tile], sums[k * tile : (k + 1) * tile], strict=True)
             sums[:tile] = [builder.fadd(a, b) for a, b in added]
-        end(e, last, sums[:tile], scratch, Tile(out, out_row, height, breadth), low, high)
+        end(e, last, sums[:tile], scratch, Tile(out, out_row, height, breadth, a, b), low, high)
         return stream
 
     i64, f32 = types.int64, types.float32
-    numbers = (i64, i64, i64, i64, i64, i64, f32, i64, i64, f32, f32)
+    numbers = (i64, i64, i64, i64, i64, i64, f32, i64, i64, f32, f32, f32, f32)
     return i64(width, rows, columns, *numbers), generate

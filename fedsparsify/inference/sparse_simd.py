@@ -14,12 +14,14 @@ IN_FLIGHT = 8  # additions under way at a time that hide the latency of one
 
 
 class Tile(NamedTuple):
-    """Where a channel's outputs go."""
+    """Where a channel's outputs go, and what becomes of the largest of 2 × 2, where they go there instead."""
 
     address: Any
     row: Any  # bytes from a row to the next
     height: int
     breadth: int
+    scale: Any
+    shift: Any
 
 
 def begin(e: Emitter, first: Any, bias: Any, scratch: Values) -> Values:
@@ -30,21 +32,22 @@ def begin(e: Emitter, first: Any, bias: Any, scratch: Values) -> Values:
 def end(e: Emitter, last: Any, sums: Values, scratch: Values, tile: Tile, low: Any, high: Any) -> None:
     """Sums at the end of a visit: clamped to their places in a channel's last one, else kept in `scratch`.
 
-    Where `last` is two, only the largest of 2 × 2 sums go to their places.
+    Where `last` is two, only the largest of 2 × 2 sums go to their places, scaled and shifted.
     """
+    bounds, step = (e.splat(low), e.splat(high)), ir.Constant(I64, e.bytes)
 
-    def finish(values: Values, height: int, breadth: int) -> Values:
-        bounds = e.splat(low), e.splat(high)
-        places = grid(e, tile.address, tile.row, ir.Constant(I64, e.bytes), height, breadth)
-        for value, place in zip(values, places, strict=True):
+    def whole() -> Values:
+        places = grid(e, tile.address, tile.row, step, tile.height, tile.breadth)
+        for value, place in zip(sums, places, strict=True):
             e.store(e.clamp(value, *bounds), place)
         return []
 
-    def whole() -> Values:
-        return finish(sums, tile.height, tile.breadth)
-
     def pooled() -> Values:
-        return finish(largest(e, sums, tile.breadth), tile.height // 2, tile.breadth // 2)
+        places = grid(e, tile.address, tile.row, step, tile.height // 2, tile.breadth // 2)
+        scale, shift = e.splat(tile.scale), e.splat(tile.shift)
+        for value, place in zip(largest(e, sums, tile.breadth), places, strict=True):
+            e.store(e.fma(e.clamp(value, *bounds), scale, shift), place)
+        return []
 
     def finished() -> Values:
         even = tile.height % 2 == tile.breadth % 2 == 0
@@ -67,11 +70,12 @@ def largest(e: Emitter, tile: Values, breadth: int) -> Values:
 
 @intrinsic
 def sparse_tile(  # type: ignore[no-untyped-def]
-    _, width, rows, columns, strided, x, row, column, stream, partial, first, last, bias, out, out_row, low, high
+    _, width, rows, columns, strided, x, row, column, stream, partial, first, last, bias, out, out_row, low, high, a, b
 ):
     """One output channel of a rows × columns tile, over one visit of the stream (see streams.py).
 
-    Starts from the bias if `first`, else from `partial`; ends as `end` says, in `out` or in `partial`.
+    Starts from the bias if `first`, else from `partial`; ends as `end` says, in `out` or in `partial`;
+    a and b scale and shift what a pool takes.
     `strided` is a tuple of two where inputs of neighbouring outputs do not lie side by side; then there are no pairs.
     Returns the address behind the visit.
     """
@@ -80,7 +84,7 @@ def sparse_tile(  # type: ignore[no-untyped-def]
     sets = max(1, IN_FLIGHT // tile)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, _, _, _, x, row, column, stream, partial, first, last, bias, out, out_row, low, high = args
+        _, _, _, _, x, row, column, stream, partial, first, last, bias, out, out_row, low, high, a, b = args
         e = Emitter(builder, lanes)
         if apart == 1:
             column = ir.Constant(I64, e.bytes)  # part of the instructions, which makes them a tenth faster
@@ -136,9 +140,9 @@ def sparse_tile(  # type: ignore[no-untyped-def]
             state = e.loop(counts[1], state, lambda s: add_pair(s, 1, 0))
             state = e.loop(counts[2], state, lambda s: add_pair(s, 0, 1))
         *sums, stream = state
-        end(e, last, sums, scratch, Tile(out, out_row, height, breadth), low, high)
+        end(e, last, sums, scratch, Tile(out, out_row, height, breadth, a, b), low, high)
         return stream
 
     i64, f32 = types.int64, types.float32
-    numbers = (i64, i64, i64, i64, i64, i64, i64, f32, i64, i64, f32, f32)
+    numbers = (i64, i64, i64, i64, i64, i64, i64, f32, i64, i64, f32, f32, f32, f32)
     return i64(width, rows, columns, strided, *numbers), generate

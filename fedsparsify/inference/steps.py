@@ -64,8 +64,8 @@ class Pool:
 
     @property
     def bare(self) -> bool:
-        """Whether it is plain and nothing follows it."""
-        return self.plain and self.affine is None and (self.low, self.high) == (-inf, inf)
+        """Whether it is plain and no clamp follows it."""
+        return self.plain and (self.low, self.high) == (-inf, inf)
 
 
 @dataclass(frozen=True, eq=False)

@@ -106,15 +106,17 @@ def winograd_in(_, width, columns, x, row, out, step, table):  # type: ignore[no
 
 
 @intrinsic
-def winograd_out(_, width, columns, square, sums, step, bias, out, row, low, high, table):  # type: ignore[no-untyped-def]
+def winograd_out(  # type: ignore[no-untyped-def]
+    _, width, columns, square, sums, step, bias, out, row, low, high, table, a, b
+):
     """Frequencies, `step` bytes apart, as a tile of outputs, plus bias, clamped; two rows at a time.
 
-    With a `square` of two, only the largest of 2 × 2 outputs are written.
+    With a `square` of two, only the largest of 2 × 2 outputs are written, times a plus b.
     """
     lanes, breadth, side = sides(width, columns, square)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, _, _, sums, step, bias, out, row, low, high, table = args
+        _, _, _, sums, step, bias, out, row, low, high, table, a, b = args
         e, wide = Transform(builder, lanes, breadth, table), breadth + 2
         start, bounds = e.splat(bias), (e.splat(low), e.splat(high))
         cells = steps(builder, sums, step, frequencies(breadth))
@@ -125,11 +127,12 @@ def winograd_out(_, width, columns, square, sums, step, bias, out, row, low, hig
             made = zip(*e.outputs(lines, e.across, range(breadth)), strict=True)
             values = [value for line in made for value in line]
             for value in largest(e, values, breadth) if side == 2 else values:
-                e.store(e.clamp(builder.fadd(value, start), *bounds), next(places))
+                value = e.clamp(builder.fadd(value, start), *bounds)
+                e.store(e.fma(value, e.splat(a), e.splat(b)) if side == 2 else value, next(places))
         return context.get_dummy_value()
 
     i64, f32 = types.int64, types.float32
-    return types.void(width, columns, square, i64, i64, f32, i64, i64, f32, f32, i64), generate
+    return types.void(width, columns, square, i64, i64, f32, i64, i64, f32, f32, i64, f32, f32), generate
 
 
 def steps(builder: Any, start: Any, step: Any, count: int) -> Values:
