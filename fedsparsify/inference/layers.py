@@ -97,10 +97,10 @@ def _is_small(step: Conv, source: Place, target: Place) -> bool:
 
 
 def pools_too(recipe: Recipe, step: Conv, target: Place) -> bool:
-    """Whether a kernel can write the largest values of 2 × 2 outputs in place of all."""
+    """Whether a kernel can write the largest of 2 × 2 outputs in place of all: its tiles begin at even pixels."""
     tile = TILES[streams.tile_for(target.block, target.lanes, step.stride)]
-    even = tile[0] % 2 == tile[1] % 2 == 0
-    return recipe.kind in (Kind.WINOGRAD, Kind.SMALL) or (recipe.kind is Kind.SPARSE and even)
+    sides = target.block if recipe.kind is not Kind.SPARSE else (*target.block, *tile)
+    return recipe.kind in (Kind.WINOGRAD, Kind.SMALL, Kind.SPARSE) and not any(side % 2 for side in sides)
 
 
 def make(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:

@@ -94,8 +94,48 @@ def test_small_images_meet_no_border(lanes: int, side: int, sparsity: float) -> 
     module = enliven(nn.Sequential(*layers), sparsity)
     engine = engine_of(module, lanes, kernels="sparse")
     agree(module, engine, lanes + 3, 40, side, side)
-    kinds = [int(row["kind"]) for program in engine._programs.values() for row in program.tables[0]]
-    assert Kind.SMALL in kinds
+    assert Kind.SMALL in kinds_of(engine)
+
+
+def kinds_of(engine: Engine) -> set[int]:
+    return {int(row["kind"]) for program in engine._programs.values() for row in program.tables[0]}
+
+
+@every_width
+@pytest.mark.parametrize("side", [32, 16, 12, 20, 9])
+def test_winograds_tiles_of_four_and_eight_columns(lanes: int, side: int) -> None:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 20, 3, padding=1), nn.ReLU(), nn.Conv2d(20, 17, 3, padding=1), nn.Flatten()]
+    module = enliven(nn.Sequential(*layers), 0)
+    engine = engine_of(module, lanes, kernels="dense")
+    for images in (1, lanes + 3):
+        agree(module, engine, images, 3, side, side)
+    rows = [row for program in engine._programs.values() for row in program.tables[0] if row["kind"] == Kind.WINOGRAD]
+    assert (8 in {int(row["tile"]) for row in rows}) == (side in (32, 16))
+
+
+@every_width
+@pytest.mark.parametrize("kernels", ["sparse", "dense"])
+@pytest.mark.parametrize("side", [32, 24, 18, 8, 5, 4])
+def test_convolutions_do_the_pool_behind_them(lanes: int, kernels: str, side: int) -> None:
+    torch.manual_seed(0)
+    pool = [nn.ReLU(), nn.MaxPool2d(2)]
+    layers = [nn.Conv2d(3, 18, 3, padding=1), *pool, nn.BatchNorm2d(18), nn.Conv2d(18, 17, 3, padding=1), *pool]
+    module = enliven(nn.Sequential(*layers, nn.Flatten()), 0.6)
+    engine = engine_of(module, lanes, kernels=kernels)
+    for images in (1, lanes + 3):
+        agree(module, engine, images, 3, side, side)
+    if side == 32:
+        assert Kind.POOL not in kinds_of(engine)
+
+
+@pytest.mark.parametrize("sparsity", [0.5, 0.95, 1.1])
+def test_one_images_linear_layers(sparsity: float) -> None:
+    torch.manual_seed(0)
+    module = enliven(nn.Sequential(nn.Linear(300, 70), nn.ReLU(), nn.Linear(70, 9)), sparsity)
+    engine = engine_of(module, kernels="sparse")
+    agree(module, engine, 1, 300)
+    assert Kind.LINEAR in kinds_of(engine)
 
 
 @every_width

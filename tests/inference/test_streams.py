@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from fedsparsify.inference.plan import Place, levels_of
 from fedsparsify.inference.steps import Conv, Pool
 from fedsparsify.inference.streams import find_pairs, small_stream, sparse_stream, tile_for
 from fedsparsify.inference.weights import Weights
+from fedsparsify.inference.winograd import POINTS, of_weights
 
 
 def conv(weight: list[object]) -> Conv:
@@ -73,6 +75,29 @@ def test_grids_become_coarser_as_images_shrink() -> None:
         side //= 2
     levels = levels_of(steps, shapes, lanes=16, single=False)
     assert [(level.grid, len(level.steps)) for level in levels] == [((4, 4), 4), ((2, 2), 2), ((1, 1), 2)]
+
+
+@pytest.mark.parametrize(("kept", "grid"), [(0.0, (4, 4)), (0.1, (4, 4)), (0.5, (4, 2))])
+def test_blocks_are_wide_where_most_weights_are_left(kept: float, grid: tuple[int, int]) -> None:
+    weight = np.random.default_rng(0).random((8, 8, 3, 3)).astype(np.float32) * (np.arange(9).reshape(3, 3) < 9 * kept)
+    steps = [Conv("a", ("input",), Weights.of(weight), np.zeros(8, np.float32), padding=(1, 1))]
+    shapes = {"input": (8, 32, 32), "a": (8, 32, 32)}
+    assert levels_of(steps, shapes, lanes=16, single=False)[0].grid == grid
+    assert levels_of(steps, shapes, lanes=16, single=True)[0].grid == (4, 4)
+
+
+@pytest.mark.parametrize("outputs", [4, 8])
+def test_winograds_frequencies_of_weights(outputs: int) -> None:
+    """Taken at its points and read back, a product of polynomials is a convolution."""
+    points = [0.0, *(sign * p for p in POINTS[outputs] for sign in (1, -1))]
+    line, weights = np.arange(1.0, outputs + 3), np.array([3.0, -1, 2])
+    at = np.array([[x**k for k in range(outputs)] for x in points] + [[0.0] * (outputs - 1) + [1]])
+    apart = [np.prod([x - y for y in points if y != x]) for x in points]
+    basis = [np.poly([y for y in points if y != x])[::-1] for x in points]
+    inputs = np.array([*(np.append(b, 0) for b in basis), np.poly(points)[::-1]]) @ line
+    expected = [line[k : k + 3] @ weights for k in range(outputs)]
+    np.testing.assert_allclose(at.T @ (of_weights(outputs) @ weights * inputs), expected, rtol=1e-12)
+    assert np.allclose(of_weights(outputs)[:-1, 0] * apart, 1)
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.05, 0.5, 1.0]), st.integers(1, 5))
