@@ -24,6 +24,8 @@ from .windows import pool_windows
 
 Integers = NDArray[np.int32]
 EVEN_SHARE = 16  # channels are divided among workers in multiples of this, as dense kernels write so many
+WEIGHT_CYCLES = 2.5  # of a weight besides its products
+CROSSING_CYCLES = 36  # of a cache line that another core wrote
 VISIT_WEIGHTS = 4  # that take as long as a visit of the sparse kernel does besides
 CONVOLUTIONS = (Kind.SPARSE, Kind.SMALL, Kind.LINEAR, Kind.DENSE, Kind.WINOGRAD)
 
@@ -141,11 +143,15 @@ class Builder:
             if step.name == self.output:
                 self._unpack(places[step.name], image, self.images[index])
 
-    def _meet(self, reads: Sequence[Place], bounds: list[int] | None) -> None:
-        """Let the workers wait for each other where one reads what another may still be writing."""
-        waits = (id(place) in self.fresh and (bounds is None or self.fresh[id(place)] != bounds) for place in reads)
-        if self.workers > 1 and any(waits):
-            self._gather()
+    def _meet(self, reads: Sequence[Place], bounds: list[int], whole: bool = False) -> None:
+        """Let the workers wait for each other where one reads what another may still be writing.
+
+        Each reads the channels that it makes, or the `whole` value.
+        """
+        for place in reads:
+            written = self.fresh.get(id(place))
+            if written and not (written == bounds and not whole) and not (alone(written) and alone(bounds)):
+                self._gather()
 
     def _gather(self) -> None:
         self.comings += self.workers
@@ -268,28 +274,29 @@ class Builder:
                 kind = {"flag": CURVES.index(step.kind), "low": step.slope}
                 self._each(Kind.CURVE, image, [source], target, **kind, **ends)
             case Softmax():
-                self._meet([source], None)
+                self._meet([source], self._first_alone(source), whole=True)
                 self.rows[0].append({"kind": Kind.SOFTMAX, "image": image, **ends, "channels": source.shape[0]})
-                self.fresh[id(target)] = [0, *[source.shape[0]] * self.workers]
+                self.fresh[id(target)] = self._first_alone(source)
             case Flatten():
                 self._flatten(source, target, image)
 
     def _flatten(self, source: Place, target: Place, image: int) -> None:
         """A view where the pixels already lie end to end, else a copy."""
-        self._meet([source], None)
+        self._meet([source], self._first_alone(target), whole=True)
         if target.offset != source.offset:
             pixels = (self._pixels(source, 1)[0][:, None] + np.arange(self.lanes)).reshape(1, -1)
             pairs = self._pairs(pixels, np.arange(pixels.size, dtype=np.int32)[None])
             start = {"source": source.origin, "source_channel": source.channel, "channels": source.shape[0]}
             ends = {"target": target.origin, "target_channel": pixels.size}
             self.rows[0].append({"kind": Kind.MOVE, "image": image, **pairs, **start, **ends})
-            self.fresh[id(target)] = [0, *[target.shape[0]] * self.workers]
+        if target.offset != source.offset or id(source) in self.fresh:
+            self.fresh[id(target)] = self._first_alone(target)
 
     def _convolution(self, step: Conv, source: Place, target: Place, pooled: Place | None, image: int) -> None:
         """A row a worker, each with the weights of its own output channels; made once for all images."""
-        self._meet([source], None)
         recipe, into = self.recipes[step.name], pooled or target
-        bounds = self._fair_bounds(step, target, recipe)
+        bounds = self._fair_bounds(step, source, target, recipe)
+        self._meet([source], bounds, whole=True)
         for worker, (first, last) in enumerate(pairwise(bounds)):
             if last == first:
                 continue
@@ -328,16 +335,32 @@ class Builder:
             made["table"] = self.indices.add(layer.table)
         return made
 
-    def _fair_bounds(self, step: Conv, target: Place, recipe: Recipe) -> list[int]:
-        """Divide the output channels so that each worker gets about as much to do; in groups, all go to one."""
+    def _first_alone(self, place: Place) -> list[int]:
+        """Bounds that leave all channels to the first worker."""
+        return [0, *[place.shape[0]] * self.workers]
+
+    def _fair_bounds(self, step: Conv, source: Place, target: Place, recipe: Recipe) -> list[int]:
+        """Divide the output channels so that each worker gets about as much to do; in groups, all go to one.
+
+        So they do where a worker would wait longer for what others wrote than it takes to make the rest itself.
+        """
         channels = target.shape[0]
         if self.workers == 1 or step.groups > 1:
-            return [0, *[channels] * self.workers]
-        sparse = recipe.kind in (Kind.SPARSE, Kind.SMALL, Kind.LINEAR)
-        load = np.cumsum(step.weight.per_output() + VISIT_WEIGHTS * recipe.blocks if sparse else np.ones(channels))
+            return self._first_alone(target)
+        if recipe.kind not in (Kind.SPARSE, Kind.SMALL, Kind.LINEAR):
+            load, share = np.arange(1, channels + 1), EVEN_SHARE
+        else:
+            load, share = np.cumsum(step.weight.per_output() + VISIT_WEIGHTS * recipe.blocks), 1
+            lines = min(source.size // source.lanes, step.weight.places.size)
+            if load[-1] * (prod(target.block) + WEIGHT_CYCLES) < CROSSING_CYCLES * lines:
+                return self._first_alone(target)
         cuts = [int(np.searchsorted(load, load[-1] * k / self.workers)) for k in range(1, self.workers)]
-        share = 1 if sparse else EVEN_SHARE
         return [0, *(min(channels, round(cut / share) * share) for cut in cuts), channels]
+
+
+def alone(bounds: list[int]) -> bool:
+    """Whether all channels are the first worker's."""
+    return bounds[1] == bounds[-1]
 
 
 def affine_of(affine: tuple[Floats, Floats] | None, first: int, last: int) -> list[Floats]:

@@ -62,7 +62,7 @@ def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs,
     sparse, dense = Recipe(Kind.SPARSE, blocks, paired), _dense_recipe(step, target)
     if _is_small(step, source, target):
         sparse = Recipe(Kind.SMALL, streams.small_blocks(step, target.block, source.lanes))
-    elif single and source.grid == (1, 1) and source.shape[1:] == (1, 1) and step.groups == 1:
+    elif single and _is_linear(step, source):
         sparse = Recipe(Kind.LINEAR)
     density = step.weight.density
     if dense is None or kernels == "sparse":
@@ -94,6 +94,12 @@ def _is_small(step: Conv, source: Place, target: Place) -> bool:
     plain = step.stride == step.dilation == step.padding == (1, 1) and step.groups == 1
     whole = source.grid == (1, 1) and source.block == source.shape[1:] and source.block in ((4, 4), (2, 2))
     return plain and whole and step.weight.shape[2:] == (3, 3)
+
+
+def _is_linear(step: Conv, source: Place) -> bool:
+    """Whether a layer takes single values of one image: its only pixel, by 1 × 1 weights."""
+    plain = step.weight.shape[2:] == (1, 1) and step.padding == (0, 0) and step.groups == 1
+    return plain and source.grid == (1, 1) and source.shape[1:] == (1, 1)
 
 
 def pools_too(recipe: Recipe, step: Conv, target: Place) -> bool:

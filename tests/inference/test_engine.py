@@ -138,6 +138,13 @@ def test_one_images_linear_layers(sparsity: float) -> None:
     assert Kind.LINEAR in kinds_of(engine)
 
 
+def test_windows_of_one_pixel_are_not_linear_layers() -> None:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(5, 7, 3, padding=1), nn.Conv2d(7, 6, 1, padding=1), nn.Conv2d(6, 8, 1, groups=2), nn.Flatten()]
+    module = enliven(nn.Sequential(*layers), 0.3)
+    agree(module, engine_of(module, kernels="sparse"), 1, 5, 1, 1)
+
+
 @every_width
 def test_a_convolution_by_hand(lanes: int) -> None:
     layout = Layout((TensorSpec("w", (1, 1, 3, 3)),))
