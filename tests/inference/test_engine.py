@@ -295,14 +295,26 @@ def test_threads_share_an_engine_and_bits_do_not_change() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(alone, together, strict=True))
 
 
-@pytest.mark.parametrize("kernels", ["sparse", "dense"])
-def test_the_number_of_threads_does_not_change_the_bits(kernels: str) -> None:
-    module = enliven(build("cnn", (3, 32, 32), 10, seed=4), 0.6)
+@pytest.mark.parametrize(("kernels", "sparsity"), [("sparse", 0.6), ("dense", 0.6), ("sparse", 0.995)])
+def test_the_number_of_threads_does_not_change_the_bits(kernels: str, sparsity: float) -> None:
+    module = enliven(build("cnn", (3, 32, 32), 10, seed=4), sparsity)
     for images in (1, 16, 35, 40):
         batch = np.random.default_rng(images).normal(size=(images, 3, 32, 32)).astype(np.float32)
         one, two, three = (engine_of(module, threads=n, kernels=kernels).run(batch) for n in (1, 2, 3))
         assert np.array_equal(one, two)
         assert np.array_equal(one, three)
+
+
+@pytest.mark.parametrize(("sparsity", "shared", "meetings"), [(0.5, 3, 4), (0.99, 0, 2)])
+def test_layers_of_few_weights_stay_with_one_worker(sparsity: float, shared: int, meetings: int) -> None:
+    """Nobody waits for what nobody else wrote: they meet when the input is there and at the end."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(96, 96, 3, padding=1) for _ in range(3)]
+    module = nn.Sequential(*(enliven(layer, sparsity) for layer in layers))
+    steps = read_steps(trace(module), model_of(module).tensors())
+    tables = build_program(steps, shapes_of(steps, (96, 4, 4)), 16, single=True, kernels="sparse", workers=2).tables
+    assert [int((table["kind"] == Kind.SPARSE).sum()) for table in tables] == [3, shared]
+    assert int((tables[0]["kind"] == Kind.MEET).sum()) == meetings
 
 
 def test_workers_share_one_image_of_a_residual_network(monkeypatch: pytest.MonkeyPatch) -> None:
