@@ -169,9 +169,10 @@ class Journal:
                 for model, entry in rounds:
                     with uninterrupted():
                         self.ledger.append(entry)
-                        state = Checkpoint(entry.round, model, dict(velocities), self.memory.copy())
+                        if path:
+                            state = Checkpoint(entry.round, model, dict(velocities), self.memory.copy())
                         due = entry.round % config.checkpoint_every == 0 or entry.round == config.rounds
-                        if path and due:
+                        if path and state and due:
                             if written:
                                 written.result()
                             written, state = writer.submit(self._write, state, path), None

@@ -150,7 +150,8 @@ class Builder:
         """
         for place in reads:
             written = self.fresh.get(id(place))
-            if written and not (written == bounds and not whole) and not (alone(written) and alone(bounds)):
+            own = not whole and written == bounds
+            if written and not own and not (alone(written) and alone(bounds)):
                 self._gather()
 
     def _gather(self) -> None:

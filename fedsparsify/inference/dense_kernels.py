@@ -10,6 +10,7 @@ from ..native.compiled import compiled, inlined
 from ..native.memory import floats
 from .dense_simd import dense_tile
 from .operations import PLANE_GAP
+from .winograd import ROWS
 from .winograd_simd import winograd_in, winograd_out
 
 ONE, TWO, FOUR, EIGHT, SIXTEEN = (0,), (0,) * 2, (0,) * 4, (0,) * 8, (0,) * 16
@@ -76,7 +77,7 @@ def winograd(width: Any, op: Any, arena: Any, params: Any, indices: Any) -> None
 @compiled
 def _winograd(width: Any, columns: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
     lanes, breadth = len(width), len(columns)
-    offsets, planes = indices + 4 * op.table, 6 * (breadth + 2)
+    offsets, planes = indices + 4 * op.table, (ROWS + 2) * (breadth + 2)
     vector, many = 4 * lanes, len(SIXTEEN)
     wide, step = op.depth * vector + PLANE_GAP, op.blocks * many * vector + PLANE_GAP  # from frequency to frequency
     inputs = arena + 4 * op.second  # (frequencies, depth, lanes)
@@ -85,8 +86,8 @@ def _winograd(width: Any, columns: Any, op: Any, arena: Any, params: Any, indice
     table = params + 4 * (op.params + op.channels * (1 + 2 * op.flag))
     weights = table + 4 * op.count
     none, endless = np.float32(-np.inf), np.float32(np.inf)
-    for i in range(0, op.rows, 4):
-        i = min(i, op.rows - 4)
+    for i in range(0, op.rows, ROWS):
+        i = min(i, op.rows - ROWS)
         for j in range(0, op.columns, breadth):
             j = min(j, op.columns - breadth)
             x = arena + 4 * (op.source + op.corner + i * op.source_row + j * lanes)
@@ -101,7 +102,7 @@ def _winograd(width: Any, columns: Any, op: Any, arena: Any, params: Any, indice
                     dense_tile(width, SIXTEEN, ONE, x, vector, offsets, at, op.depth, 0, out, vector, none, endless)
                     at += 4 * op.depth * many
                     out += many * vector
-            side = 2 if op.flag else 1
+            side = 1 + op.flag
             out, row = arena + 4 * (op.target + i // side * op.target_row + j // side * lanes), 4 * op.target_row
             for o in range(op.channels):
                 total, place = sums + o * vector, out + 4 * o * op.target_channel

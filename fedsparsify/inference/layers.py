@@ -91,9 +91,8 @@ def _columns(block: Pair) -> int:
 
 def _is_small(step: Conv, source: Place, target: Place) -> bool:
     """Whether a layer has the kernel and the images that the kernel for small images is made for."""
-    plain = step.stride == step.dilation == step.padding == (1, 1) and step.groups == 1
     whole = source.grid == (1, 1) and source.block == source.shape[1:] and source.block in ((4, 4), (2, 2))
-    return plain and whole and step.weight.shape[2:] == (3, 3)
+    return winograd_fits(step) and step.padding == (1, 1) and whole
 
 
 def _is_linear(step: Conv, source: Place) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..native.compiled import compiled, inlined
 from ..native.memory import floats
 from .dense_kernels import behind
@@ -67,7 +69,7 @@ def _sparse_tiles(
                         at,
                         partial,
                         int(block == 0),
-                        int(block == op.blocks - 1) * (1 + op.flag),
+                        int(block == op.blocks - 1) * side,
                         bias[o],
                         out,
                         4 * op.target_row,
@@ -83,18 +85,13 @@ def _sparse_tiles(
 @compiled
 def linear(op: Any, arena: Any, stream: Any, params: Any) -> None:
     """A linear layer of one image, whose inputs, side by side, fit the nearest cache; a vector would be mostly idle."""
-    source, near = floats(arena + 4 * op.source), floats(arena + 4 * op.second)
+    x, out, at = arena + 4 * op.second, arena + 4 * op.target, stream + 4 * op.stream
+    source, near, bias = floats(arena + 4 * op.source), floats(x), floats(params + 4 * op.params)
     for c in range(op.depth):
         near[c] = source[c * op.source_channel]
-    bias, at, x, out = (
-        floats(params + 4 * op.params),
-        stream + 4 * op.stream,
-        arena + 4 * op.second,
-        arena + 4 * op.target,
-    )
+    once, nothing = np.float32(1), np.float32(0)  # no pool follows
     for o in range(op.channels):
-        a, b = behind(op, params, o)
-        at = sparse_tile(ONE, ONE, ONE, ONE, x, 0, 4, at, x, 1, 1, bias[o], out, 0, op.low, op.high, a, b)
+        at = sparse_tile(ONE, ONE, ONE, ONE, x, 0, 4, at, x, 1, 1, bias[o], out, 0, op.low, op.high, once, nothing)
         out += 4 * op.target_channel
 
 

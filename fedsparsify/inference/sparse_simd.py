@@ -45,7 +45,7 @@ def end(e: Emitter, last: Any, sums: Values, scratch: Values, tile: Tile, low: A
     def pooled() -> Values:
         places = grid(e, tile.address, tile.row, step, tile.height // 2, tile.breadth // 2)
         scale, shift = e.splat(tile.scale), e.splat(tile.shift)
-        for value, place in zip(largest(e, sums, tile.breadth), places, strict=True):
+        for value, place in zip(e.largest(sums, tile.breadth), places, strict=True):
             e.store(e.fma(e.clamp(value, *bounds), scale, shift), place)
         return []
 
@@ -59,13 +59,6 @@ def end(e: Emitter, last: Any, sums: Values, scratch: Values, tile: Tile, low: A
         return []
 
     e.either(last, finished, keep)
-
-
-def largest(e: Emitter, tile: Values, breadth: int) -> Values:
-    """The largest values of a tile's squares of 2 × 2."""
-    pairs = [e.larger(a, b) for a, b in zip(tile[::2], tile[1::2], strict=True)]
-    rows = [pairs[k : k + breadth // 2] for k in range(0, len(pairs), breadth // 2)]
-    return [e.larger(a, b) for two in zip(rows[::2], rows[1::2], strict=True) for a, b in zip(*two, strict=True)]
 
 
 @intrinsic

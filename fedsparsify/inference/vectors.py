@@ -149,9 +149,9 @@ def pool_squares(_, width, target, source, row, count, factor, shift, low, high)
 
         def along(state: Values) -> Values:
             target, source = state
-            a, b, c, d = (e.load(cell) for cell in grid(e, source, row, ir.Constant(I64, e.bytes), 2, 2))
-            value = e.fma(e.larger(e.larger(a, b), e.larger(c, d)), factor, shift)
-            e.store(e.clamp(value, low, high), target)
+            square = [e.load(cell) for cell in grid(e, source, row, ir.Constant(I64, e.bytes), 2, 2)]
+            (value,) = e.largest(square, 2)
+            e.store(e.clamp(e.fma(value, factor, shift), low, high), target)
             return [e.at(target, e.bytes), e.at(source, 2 * e.bytes)]
 
         e.loop(count, [target, source], along)

@@ -40,7 +40,7 @@ def factors(columns: int) -> tuple[float, ...]:
     for points in (POINTS[ROWS], POINTS[columns]):
         found += polynomial(points)
         for k, point in enumerate(points):
-            found += [*polynomial(without(points, k)), -point, *(point**power for power in range(columns))]
+            found += [*polynomial(without(points, k)), -point, *(point**power for power in range(2 * len(points)))]
     return tuple(dict.fromkeys(found))
 
 

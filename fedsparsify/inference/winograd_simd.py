@@ -17,7 +17,6 @@ from numba import types
 from numba.extending import intrinsic
 
 from ..native.simd import F32, FLOAT_BYTES, I64, Emitter, Values, grid, sides
-from .sparse_simd import largest
 from .winograd import POINTS, ROWS, factors, frequencies, polynomial, without
 
 Lines = list[Values]  # of each place along the lines, its value in every line
@@ -46,25 +45,15 @@ class Transform(Emitter):
             total = self.add(total, weight, value)
         return total
 
-    def first(self, t: Lines, points: tuple[float, ...]) -> Lines:
-        """The frequency at 0."""
-        return [self.weighted(polynomial(points), t[:-1:2])]
-
-    def last(self, t: Lines, points: tuple[float, ...]) -> Lines:
-        """The frequency at infinity."""
-        return [self.weighted(polynomial(points), t[1::2])]
-
-    def pair(self, t: Lines, points: tuple[float, ...], k: int) -> Lines:
-        """The frequencies at a pair of points: even and odd powers have the same factors."""
-        both = [even + odd for even, odd in zip(t[2:-1:2], t[1:-2:2], strict=True)]
-        made = self.weighted(polynomial(without(points, k)), both)
+    def part(self, t: Lines, points: tuple[float, ...], k: int) -> Lines:
+        """A part of the frequencies: the one at 0, then two for each pair of points, then the one at infinity."""
+        if k in (0, len(points) + 1):
+            return [self.weighted(polynomial(points), t[:-1:2] if k == 0 else t[1::2])]
+        point = points[k - 1]
+        both = [even + odd for even, odd in zip(t[2:-1:2], t[1:-2:2], strict=True)]  # which have the same factors
+        made = self.weighted(polynomial(without(points, k - 1)), both)
         even, odd = made[: len(t[0])], made[len(t[0]) :]
-        return [self.add(even, points[k], odd), self.add(even, -points[k], odd)]
-
-    def parts(self, t: Lines, points: tuple[float, ...]) -> list[Any]:
-        """Makers of all frequencies, in order, each of one or two."""
-        pairs = [lambda k=k: self.pair(t, points, k) for k in range(len(points))]
-        return [lambda: self.first(t, points), *pairs, lambda: self.last(t, points)]
+        return [self.add(even, point, odd), self.add(even, -point, odd)]
 
     def outputs(self, m: Lines, points: tuple[float, ...], wanted: range) -> Lines:
         """Some of the outputs that lines of frequencies stand for."""
@@ -91,10 +80,10 @@ def winograd_in(_, width, columns, x, row, out, step, table):  # type: ignore[no
         e, wide = Transform(builder, lanes, breadth, table), breadth + 2
         cells = grid(e, x, row, ir.Constant(I64, e.bytes), ROWS + 2, wide)
         places = steps(builder, out, step, frequencies(breadth))
-        for part in range(len(e.down) + 2):  # the frequencies downwards that fit the registers
+        for part in range(len(e.down) + 2):  # as many frequencies downwards as fit the registers
             stacks = [[[e.load(cell)] for cell in cells[k::wide]] for k in range(wide)]
-            lines = [[value for (value,) in e.parts(stack, e.down)[part]()] for stack in stacks]
-            made = (values for make in e.parts(lines, e.across) for values in make())
+            lines = [[value for (value,) in e.part(stack, e.down, part)] for stack in stacks]
+            made = (values for k in range(len(e.across) + 2) for values in e.part(lines, e.across, k))
             for k, values in enumerate(made):
                 for value, place in zip(values, places[k::wide], strict=False):
                     e.store(value, place)
@@ -126,7 +115,7 @@ def winograd_out(  # type: ignore[no-untyped-def]
             lines = [[value for (value,) in e.outputs(stack, e.down, range(top, top + 2))] for stack in stacks]
             made = zip(*e.outputs(lines, e.across, range(breadth)), strict=True)
             values = [value for line in made for value in line]
-            for value in largest(e, values, breadth) if side == 2 else values:
+            for value in e.largest(values, breadth) if side == 2 else values:
                 value = e.clamp(builder.fadd(value, start), *bounds)
                 e.store(e.fma(value, e.splat(a), e.splat(b)) if side == 2 else value, next(places))
         return context.get_dummy_value()

@@ -87,6 +87,12 @@ class Emitter:
         """The larger of two, in each lane."""
         return self.builder.select(self.builder.fcmp_unordered(">", b, a), b, a)
 
+    def largest(self, tile: Values, breadth: int) -> Values:
+        """The largest values of the squares of 2 × 2 vectors in a tile of some breadth."""
+        pairs = [self.larger(a, b) for a, b in zip(tile[::2], tile[1::2], strict=True)]
+        rows = [pairs[k : k + breadth // 2] for k in range(0, len(pairs), breadth // 2)]
+        return [self.larger(a, b) for two in zip(rows[::2], rows[1::2], strict=True) for a, b in zip(*two, strict=True)]
+
     def loop(self, count: Any, state: Values, body: Callable[[Values], Values]) -> Values:
         """`count` times: state = body(state)."""
         b = self.builder
