@@ -11,12 +11,12 @@ from .steps import Flatten, Pool
 LINE_FLOATS = 16  # of a cache line
 
 
-def allocate(level: Level, places: dict[str, Place], floats: int, reuse: bool, pools: Mapping[str, Pool]) -> int:
+def allocate(level: Level, places: dict[str, Place], floats: int, workers: int, pools: Mapping[str, Pool]) -> int:
     """Give each value of a level an offset from `floats` on; returns the first float behind them.
 
-    With `reuse`, a value may take the room of one that nobody reads any more. Where lanes are whole images nobody
-    rewrites the zeros around a value, so that its room stays its own; the same where several workers run at once.
-    Convolutions that do the pool behind them too need no room of their own.
+    A value may take the room of one that nobody reads any more. Where lanes are whole images nobody rewrites the
+    zeros around a value, so that its room stays its own; the same where several workers run at once. Then each has
+    a band of its own, or a copy of what has a halo. Convolutions that do the pool behind them too need no room.
     """
     free: list[tuple[int, int]] = []  # (size, offset)
 
@@ -24,6 +24,9 @@ def allocate(level: Level, places: dict[str, Place], floats: int, reuse: bool, p
         nonlocal floats
         place = places[name]
         size = -(-place.size // LINE_FLOATS) * LINE_FLOATS
+        if workers > 1 and (place.bands > 1 or place.haloed):
+            place.apart = size
+            size *= workers
         fitting = [room for room in sorted(free) if room[0] >= size]
         if fitting:
             free.remove(fitting[0])
@@ -47,6 +50,6 @@ def allocate(level: Level, places: dict[str, Place], floats: int, reuse: bool, p
             places[name].offset = source.offset  # a view
             continue
         take(name)
-        if reuse and level.grid != (1, 1):
+        if workers == 1 and level.grid != (1, 1):
             free += [rooms[read] for read in dict.fromkeys(inputs) if last_read[read] == k]
     return floats

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -14,19 +14,17 @@ from numpy.typing import NDArray
 from ..graph import INPUT
 from ..model import Floats
 from .arena import LINE_FLOATS, allocate
+from .bands import in_bands, seams
 from .layers import Layer, Recipe, choose, make, pools_too
 from .measured import costs
 from .operations import Kind, table_of
-from .plan import Place, inputs_of, levels_of, places_of, pools_behind
+from .plan import Level, Place, inputs_of, levels_of, places_of, pools_behind
 from .shapes import Shape
 from .steps import CURVES, Add, Affine, Conv, Curve, Flatten, Pool, Softmax, Step
 from .windows import pool_windows
+from .workers import Workers
 
 Integers = NDArray[np.int32]
-EVEN_SHARE = 16  # channels are divided among workers in multiples of this, as dense kernels write so many
-WEIGHT_CYCLES = 2.5  # of a weight besides its products
-CROSSING_CYCLES = 36  # of a cache line that another core wrote
-VISIT_WEIGHTS = 4  # that take as long as a visit of the sparse kernel does besides
 CONVOLUTIONS = (Kind.SPARSE, Kind.SMALL, Kind.LINEAR, Kind.DENSE, Kind.WINOGRAD)
 
 
@@ -72,56 +70,68 @@ class Builder:
     ) -> None:
         for step in steps:
             shapes.setdefault(step.name, shapes[step.inputs[0]])
-        self.shapes, self.lanes, self.kernels, self.workers = shapes, lanes, kernels, workers
-        self.levels = levels_of(steps, shapes, lanes, single)
-        self.total = 1 if single else wide * lanes
-        self.images = [min(self.total, wide * lanes // prod(level.grid)) for level in self.levels]
-        self.places = [places_of(level, shapes, lanes, wide) for level in self.levels]
+        self.shapes, self.lanes, self.kernels, self.workers = shapes, lanes, kernels, Workers(workers)
+        self.total, self.wide, self.steps = 1 if single else wide * lanes, wide, steps
         self.output = steps[-1].name
-        self.pools = {name: pool for level in self.levels for name, pool in pools_behind(level, steps).items()}
-        self.rows: list[list[dict[str, Any]]] = [[] for _ in range(workers)]
         self.stream, self.params, self.indices = Pieces(np.int32), Pieces(np.float32), Pieces(np.int32)
         self.recipes = recipes
         self.prepared: dict[tuple[str, int], dict[str, Any]] = {}
-        self.fresh: dict[int, list[int]] = {}  # values written since the workers last met, and who wrote what
-        self.comings = 0
         self.floats = 0
         self.scratch = 0
+        self.pools: dict[str, Pool] = {}
+        self.input, self.logits = (
+            Place(shapes[name], (1, 1), shapes[name][1:], 1) for name in (INPUT, self.output)
+        )  # the caller's, which lie as they come
 
     def build(self) -> None:
         """Choose kernels, then give every value its place for good, and write the rows."""
-        self._allocate({})
+        self._lay(levels_of(self.steps, self.shapes, self.lanes, self.total == 1))
+        for step, source, target in self._convolutions():
+            if step.name not in self.recipes:
+                self.recipes[step.name] = self._choose(step, source, target)
+        if self.workers.count > 1:
+            self._lay(in_bands(self.levels, self.shapes, self.lanes, self.workers.count, self.recipes))
+        self.pools = {name: pool for level in self.levels for name, pool in pools_behind(level, self.steps).items()}
+        for step, _, target in self._convolutions():
+            if step.name in self.pools and not pools_too(self.recipes[step.name], step, target):
+                del self.pools[step.name]
+        self._allocate()
+        for image in range(0, self.total, self.images[-1]):
+            self._emit(len(self.levels) - 1, image)
+        if self.workers.count > 1:
+            self.workers.gather()
+
+    def _lay(self, levels: list[Level]) -> None:
+        """Give every value of some levels a place."""
+        self.levels = levels
+        self.images = [min(self.total, self.wide * self.lanes // prod(level.grid)) for level in levels]
+        self.places = [places_of(level, self.shapes, self.lanes, self.wide) for level in levels]
+        self._allocate()
+
+    def _allocate(self) -> None:
+        self.floats = LINE_FLOATS  # a guard: shifted reads may begin a vector early
+        for level, places in zip(self.levels, self.places, strict=True):
+            self.floats = allocate(level, places, self.floats, self.workers.count, self.pools)
+
+    def _convolutions(self) -> Iterator[tuple[Conv, Place, Place]]:
+        """Each with the places of what it reads and gives."""
         for level, places in zip(self.levels, self.places, strict=True):
             for step in level.steps:
                 if isinstance(step, Conv):
-                    target = places[step.name]
-                    if step.name not in self.recipes:
-                        self.recipes[step.name] = self._choose(step, places[step.inputs[0]], target)
-                    if step.name in self.pools and not pools_too(self.recipes[step.name], step, target):
-                        del self.pools[step.name]
-        self._allocate(self.pools)
-        for image in range(0, self.total, self.images[-1]):
-            self._emit(len(self.levels) - 1, image)
-        if self.workers > 1:
-            self._gather()
-
-    def _allocate(self, pools: Mapping[str, Pool]) -> None:
-        self.floats = LINE_FLOATS  # a guard: shifted reads may begin a vector early
-        for level, places in zip(self.levels, self.places, strict=True):
-            self.floats = allocate(level, places, self.floats, self.workers == 1, pools)
+                    yield step, places[step.inputs[0]], places[step.name]
 
     def tables(self) -> tuple[NDArray[Any], ...]:
         """The finished rows of each worker, each with working memory of its own behind the values."""
-        for worker, rows in enumerate(self.rows):
+        for worker, rows in enumerate(self.workers.rows):
             for row in rows:
                 if row["kind"] in CONVOLUTIONS:
                     row["second"] = self.floats + worker * self.scratch
-        return tuple(table_of(rows) for rows in self.rows)
+        return tuple(table_of(rows) for rows in self.workers.rows)
 
     @property
     def arena_floats(self) -> int:
         """Floats of working memory, with a guard behind."""
-        return self.floats + self.workers * self.scratch + self.lanes
+        return self.floats + self.workers.count * self.scratch + self.lanes
 
     def _emit(self, index: int, image: int) -> None:
         """All rows of a level's block that begins at an image, after those of the finer levels that feed it."""
@@ -143,46 +153,37 @@ class Builder:
             if step.name == self.output:
                 self._unpack(places[step.name], image, self.images[index])
 
-    def _meet(self, reads: Sequence[Place], bounds: list[int], whole: bool = False) -> None:
-        """Let the workers wait for each other where one reads what another may still be writing.
-
-        Each reads the channels that it makes, or the `whole` value.
-        """
+    def _read(self, reads: Sequence[Place], bounds: list[int], image: int, whole: bool = False) -> None:
+        """Let workers wait for, and fetch, what they read of some values: the channels they make, or the `whole`."""
         for place in reads:
-            written = self.fresh.get(id(place))
-            own = not whole and written == bounds
-            if written and not own and not (alone(written) and alone(bounds)):
-                self._gather()
-
-    def _gather(self) -> None:
-        self.comings += self.workers
-        for rows in self.rows:
-            rows.append({"kind": Kind.MEET, "count": self.comings})
-        self.fresh.clear()
-
-    def _bounds(self, place: Place) -> list[int]:
-        """How a value's channels are divided: as they were written, else evenly."""
-        channels = place.shape[0]
-        even = [
-            min(channels, -(-channels * k // (EVEN_SHARE * self.workers)) * EVEN_SHARE) for k in range(self.workers)
-        ]
-        return self.fresh.get(id(place)) or [*even, channels]
+            for worker, other, first, last in self.workers.lacking(place, bounds, whole):
+                rows, at = self.workers.rows[worker], place.origin + first * place.channel
+                ends = {**target_of(place), "source_channel": place.channel, "source_row": place.row}
+                start = {"source": at + other * place.apart, "target": at + worker * place.apart}
+                common = {"image": image, **ends, **start, "channels": last - first}
+                everything = self.indices.add(np.ones(self.lanes))
+                rows.append({"kind": Kind.FETCH, **common, "table": everything})
+                rows.append({"kind": Kind.HALO, **common, **self._halo_of(place)})
 
     def _each(self, kind: Kind, image: int, reads: Sequence[Place], writes: Place, **values: Any) -> None:
-        """One row a worker that treats each channel alone."""
-        bounds = self._bounds(reads[0] if reads else writes)
-        self._meet(reads, bounds)
-        strided = [name for name in ("source", "second", "target") if f"{name}_channel" in values]
-        for rows, (first, last) in zip(self.rows, pairwise(bounds), strict=True):
-            moved = {name: values[name] + first * values[f"{name}_channel"] for name in strided if name in values}
+        """One row a worker that treats each channel alone: some, or all of its band, or of a copy that it fills."""
+        bounds, filled = self.workers.bounds(reads[0]), reads[0] is self.input or reads[0] is writes
+        everyone = writes.bands > 1 or (filled and self.workers.everywhere(writes))
+        shares = self.workers.all_channels(writes) if everyone else list(pairwise(bounds))
+        self._read(reads, bounds, image)
+        apart = {"source": reads[0].apart, "second": reads[-1].apart, "target": writes.apart}
+        strided = [name for name in apart if f"{name}_channel" in values]
+        for worker, (first, last) in enumerate(shares):
+            moved = {name: values[name] + first * values[f"{name}_channel"] + worker * apart[name] for name in strided}
             per_channel = {}
             if "affine" in values:
                 constants = [*affine_of(values["affine"], first, last), values["factors"]]
                 per_channel["params"] = self.params.add(np.concatenate(constants))
             kept = {name: value for name, value in values.items() if name not in ("affine", "factors")}
-            if last > first:
-                rows.append({"kind": kind, "image": image, **kept, **moved, **per_channel, "channels": last - first})
-        self.fresh[id(writes)] = bounds
+            row = {"kind": kind, "image": image, **kept, **moved, **per_channel, "channels": last - first}
+            self.workers.rows[worker] += [row] if last > first else []
+        if not everyone:
+            self.workers.wrote(writes, bounds)
 
     def _pixels(self, place: Place, images: int) -> Integers:
         """Where each image's pixels lie, from the place's origin."""
@@ -202,34 +203,57 @@ class Builder:
         return {"table": table, "count": source.size, "per_image": source.shape[1]}
 
     def _pack(self, place: Place, image: int, images: int) -> None:
-        shape = place.shape
+        shape = self.input.shape
         ends = {"target": place.origin, "target_channel": place.channel}
         if shape[1:] == (1, 1):
             start = {"source": image * shape[0], "source_channel": 1, "depth": shape[0]}
-            self._each(Kind.TRANSPOSE, image, [], place, count=images, **start, **ends)
+            self._each(Kind.TRANSPOSE, image, [self.input], place, count=images, **start, **ends)
             return
-        pairs = self._pairs(self._samples(shape, images), self._pixels(place, images))
+        self.input.apart = prod(place.shape[1:]) if place.bands > 1 else 0
+        pairs = self._pairs(self._samples(place.shape, images), self._pixels(place, images))
         start = {"source": image * prod(shape), "source_channel": shape[1] * shape[2]}
-        self._each(Kind.PACK, image, [], place, **start, **ends, **pairs)
+        self._each(Kind.PACK, image, [self.input], place, **start, **ends, **pairs)
 
     def _unpack(self, place: Place, image: int, images: int) -> None:
         shape = place.shape
         pairs = self._pairs(self._pixels(place, images), self._samples(shape, images))
         ends = {"target": image * prod(shape), "target_channel": shape[1] * shape[2]}
         start = {"source": place.origin, "source_channel": place.channel}
-        self._each(Kind.UNPACK, image, [place], Place(shape, (1, 1), shape[1:], 1), **start, **ends, **pairs)
+        self._each(Kind.UNPACK, image, [place], self.logits, **start, **ends, **pairs)
 
     def _move(self, source: Place, target: Place, image: int, here: int, there: int) -> None:
         images = self.images[here]
-        pairs = self._pairs(self._pixels(source, images), self._pixels(target, images))
         lane = image % self.images[there] * prod(target.grid)
-        ends = {"target": target.origin + lane, "target_channel": target.channel}
-        start = {"source": source.origin, "source_channel": source.channel}
-        self._each(Kind.MOVE, image, [source], target, **start, **ends, **pairs)
+        ends = {"target": target.origin + lane, "target_channel": target.channel, "source_channel": source.channel}
+        old, new = self._pixels(source, images), self._pixels(target, images)
+        if source.bands == 1:
+            pairs = self._pairs(old, new)
+            self._each(Kind.MOVE, image, [source], target, source=source.origin, **ends, **pairs)
+            return
+        parts = [self._pairs(old, part) for part in np.split(new, source.bands, axis=1)]
+        if target.apart:
+            self.workers.gather()  # as each takes all bands into its copy
+        for worker, rows in enumerate(self.workers.rows):
+            for band, part in enumerate(parts):
+                if target.apart or band == worker:
+                    row = {"kind": Kind.MOVE, "image": image, **ends, **part, "channels": source.shape[0]}
+                    start = {"source": source.origin + band * source.apart}
+                    rows.append(row | start | {"target": row["target"] + worker * target.apart})
+        if not target.apart:
+            self.workers.gather()
 
     def _halo(self, place: Place, image: int) -> None:
         if not place.haloed:
             return
+        self._each(Kind.HALO, image, [place], place, **self._halo_of(place), **target_of(place))
+        if place.bands > 1:
+            self.workers.gather()
+            for worker, rows in enumerate(self.workers.rows):
+                for seam, taken in seams(place, worker, self.workers.count):
+                    rows.append({"kind": Kind.FETCH, "image": image, **seam, "table": self.indices.add(taken)})
+
+    def _halo_of(self, place: Place) -> dict[str, Any]:
+        """The fields of a row that say what lies around a value."""
         outside = np.zeros(0, np.int32)
         if place.ragged:
             sides = [g * b for g, b in zip(place.grid, place.block, strict=True)]
@@ -244,8 +268,7 @@ class Builder:
         masks = np.concatenate([by > 0, bx > 0, by < rows - 1, bx < columns - 1])
         table = self.indices.add(np.concatenate([[*place.before, *place.after, columns], masks, outside]))
         usual = not outside.size and place.before == place.after == [1, 1]
-        fill = {"table": table, "count": outside.size, "low": place.fill, "flag": rows if usual else 0}
-        self._each(Kind.HALO, image, [place], place, **fill, **target_of(place))
+        return {"table": table, "count": outside.size, "low": place.fill, "flag": rows if usual else 0}
 
     def _step(self, step: Step, places: dict[str, Place], image: int) -> None:
         source, target = places[step.inputs[0]], places[step.name]
@@ -275,38 +298,41 @@ class Builder:
                 kind = {"flag": CURVES.index(step.kind), "low": step.slope}
                 self._each(Kind.CURVE, image, [source], target, **kind, **ends)
             case Softmax():
-                self._meet([source], self._first_alone(source), whole=True)
-                self.rows[0].append({"kind": Kind.SOFTMAX, "image": image, **ends, "channels": source.shape[0]})
-                self.fresh[id(target)] = self._first_alone(source)
+                self._read([source], self.workers.first_alone(source), image, whole=True)
+                row = {"kind": Kind.SOFTMAX, "image": image, **ends, "channels": source.shape[0]}
+                self.workers.rows[0].append(row)
+                self.workers.wrote(target, self.workers.first_alone(source))
             case Flatten():
                 self._flatten(source, target, image)
 
     def _flatten(self, source: Place, target: Place, image: int) -> None:
         """A view where the pixels already lie end to end, else a copy."""
-        self._meet([source], self._first_alone(target), whole=True)
+        everything = self.workers.first_alone(target)
+        self._read([source], everything, image, whole=True)
         if target.offset != source.offset:
             pixels = (self._pixels(source, 1)[0][:, None] + np.arange(self.lanes)).reshape(1, -1)
             pairs = self._pairs(pixels, np.arange(pixels.size, dtype=np.int32)[None])
             start = {"source": source.origin, "source_channel": source.channel, "channels": source.shape[0]}
             ends = {"target": target.origin, "target_channel": pixels.size}
-            self.rows[0].append({"kind": Kind.MOVE, "image": image, **pairs, **start, **ends})
-        if target.offset != source.offset or id(source) in self.fresh:
-            self.fresh[id(target)] = self._first_alone(target)
+            self.workers.rows[0].append({"kind": Kind.MOVE, "image": image, **pairs, **start, **ends})
+        if target.offset != source.offset or self.workers.fresh(source):
+            self.workers.wrote(target, everything)
 
     def _convolution(self, step: Conv, source: Place, target: Place, pooled: Place | None, image: int) -> None:
         """A row a worker, each with the weights of its own output channels; made once for all images."""
         recipe, into = self.recipes[step.name], pooled or target
-        bounds = self._fair_bounds(step, source, target, recipe)
-        self._meet([source], bounds, whole=True)
-        for worker, (first, last) in enumerate(pairwise(bounds)):
+        bounds = self.workers.fair_bounds(step, source, target, recipe)
+        self._read([source], bounds, image, whole=True)
+        shares = self.workers.all_channels(target) if target.bands > 1 else pairwise(bounds)
+        for worker, (first, last) in enumerate(shares):
             if last == first:
                 continue
-            if (step.name, worker) not in self.prepared:
+            if (step.name, first) not in self.prepared:
                 layer = make(recipe, step.part(first, last), source, target)
                 if pooled:
                     layer = layer.behind(*affine_of(self.pools[step.name].affine, first, last))
                 start = {"target": into.origin + first * into.channel, "channels": last - first}
-                self.prepared[step.name, worker] = {
+                self.prepared[step.name, first] = {
                     **self._layer(layer),
                     **source_of(source),
                     **target_of(into),
@@ -314,11 +340,13 @@ class Builder:
                     **dict(zip(("rows", "columns"), target.block, strict=True)),
                     "flag": int(pooled is not None),
                 }
-            self.rows[worker].append(self.prepared[step.name, worker] | {"image": image})
-        self.fresh[id(into)] = bounds
+            row = self.prepared[step.name, first]
+            ends = {"source": row["source"] + worker * source.apart, "target": row["target"] + worker * into.apart}
+            self.workers.rows[worker].append(row | ends | {"image": image})
+        self.workers.wrote(into, bounds)
 
     def _choose(self, step: Conv, source: Place, target: Place) -> Recipe:
-        mine = -(-target.shape[0] // self.workers)
+        mine = -(-target.shape[0] // self.workers.count)
         ends = {**source_of(source), **target_of(target), "channels": mine}
 
         def measured(layers: Sequence[Layer]) -> list[float]:
@@ -335,33 +363,6 @@ class Builder:
         if layer.table is not None:
             made["table"] = self.indices.add(layer.table)
         return made
-
-    def _first_alone(self, place: Place) -> list[int]:
-        """Bounds that leave all channels to the first worker."""
-        return [0, *[place.shape[0]] * self.workers]
-
-    def _fair_bounds(self, step: Conv, source: Place, target: Place, recipe: Recipe) -> list[int]:
-        """Divide the output channels so that each worker gets about as much to do; in groups, all go to one.
-
-        So they do where a worker would wait longer for what others wrote than it takes to make the rest itself.
-        """
-        channels = target.shape[0]
-        if self.workers == 1 or step.groups > 1:
-            return self._first_alone(target)
-        if recipe.kind not in (Kind.SPARSE, Kind.SMALL, Kind.LINEAR):
-            load, share = np.arange(1, channels + 1), EVEN_SHARE
-        else:
-            load, share = np.cumsum(step.weight.per_output() + VISIT_WEIGHTS * recipe.blocks), 1
-            lines = min(source.size // source.lanes, step.weight.places.size)
-            if load[-1] * (prod(target.block) + WEIGHT_CYCLES) < CROSSING_CYCLES * lines:
-                return self._first_alone(target)
-        cuts = [int(np.searchsorted(load, load[-1] * k / self.workers)) for k in range(1, self.workers)]
-        return [0, *(min(channels, round(cut / share) * share) for cut in cuts), channels]
-
-
-def alone(bounds: list[int]) -> bool:
-    """Whether all channels are the first worker's."""
-    return bounds[1] == bounds[-1]
 
 
 def affine_of(affine: tuple[Floats, Floats] | None, first: int, last: int) -> list[Floats]:

@@ -24,6 +24,7 @@ from .vectors import (
     exchange,
     frame,
     meet,
+    merge_lanes,
     pool_cell,
     pool_squares,
     read_int,
@@ -48,6 +49,7 @@ ONE, TWO, FOUR = (0,), (0,) * 2, (0,) * 4
     MEET,
     SMALL,
     LINEAR,
+    FETCH,
 ) = (int(kind) for kind in Kind)
 ROW_BYTES = OPERATION.itemsize
 operation = seen_as(from_dtype(OPERATION))
@@ -86,6 +88,8 @@ def execute(width: Any, program: Any, arena: Any, x: Any, y: Any, images: Any, g
             winograd(width, op, arena, params, indices)
         elif kind == HALO:
             _halo(width, op, arena, indices)
+        elif kind == FETCH:
+            _fetch(width, op, arena, indices)
         elif kind == PACK:
             _move(op, x + 4 * op.source, arena + 4 * op.target, indices, left)
         elif kind == TRANSPOSE:
@@ -191,6 +195,18 @@ def _halo(width: Any, op: Any, arena: Any, indices: Any) -> None:
             for i in range(below):
                 upper = column + i * row_bytes
                 shift_lanes(width, column + (op.rows + i) * row_bytes, upper + by, masks + 2 * vector, fill)
+
+
+@compiled
+def _fetch(width: Any, op: Any, arena: Any, indices: Any) -> None:
+    """Rows of pixels that another worker made; the table says which lanes take them."""
+    vector = 4 * len(width)
+    for c in range(op.channels):
+        for i in range(op.rows):
+            source = arena + 4 * (op.source + c * op.source_channel + i * op.source_row)
+            target = arena + 4 * (op.target + c * op.target_channel + i * op.target_row)
+            for j in range(op.columns):
+                merge_lanes(width, target + j * vector, source + j * vector, indices + 4 * op.table)
 
 
 @inlined

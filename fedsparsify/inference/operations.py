@@ -29,6 +29,7 @@ class Kind(IntEnum):
     MEET = 13  # wait for the other workers
     SMALL = 14  # a sparse convolution of small images
     LINEAR = 15  # a sparse linear layer of one image
+    FETCH = 16  # what another worker made, into memory of one's own
 
 
 _INTEGERS = (

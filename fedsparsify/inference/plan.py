@@ -42,6 +42,8 @@ class Place:
     after: list[int] = field(default_factory=lambda: [0, 0])  # halo below and right
     fill: float = 0.0  # what lies outside of the image
     offset: int = 0
+    apart: int = 0  # floats from a worker's band, or copy, to the next one's; 0 where all share one
+    bands: int = 1  # of the image's rows, each of a worker's
 
     @property
     def row(self) -> int:
@@ -89,6 +91,7 @@ class Level:
     grid: Pair
     steps: tuple[Step, ...]
     blocks: dict[str, Pair]
+    bands: int = 1  # of rows, one a worker
 
 
 def windows(step: Conv | Pool, axis: int) -> tuple[int, int, int]:
@@ -195,10 +198,11 @@ def _fit(step: Step, shapes: dict[str, Shape], blocks: dict[str, Pair], grid: Pa
 
 def places_of(level: Level, shapes: dict[str, Shape], lanes: int, wide: int = 1) -> dict[str, Place]:
     """Storage of every value that a level reads or makes; `wide` flat batches lie side by side as columns."""
-    places = {
-        name: Place(shapes[name], level.grid, (block[0], block[1] * wide), lanes)
-        for name, block in level.blocks.items()
-    }
+    places = {}
+    for name, block in level.blocks.items():
+        channels, rows, columns = shapes[name]
+        shape = channels, rows // level.bands, columns
+        places[name] = Place(shape, level.grid, (block[0], block[1] * wide), lanes, bands=level.bands)
     for step in level.steps:
         # Where a lane holds whole images, a pool's windows are cut at the border; flat values have no border.
         if wide > 1 or not isinstance(step, (Conv, Pool)) or (isinstance(step, Pool) and level.grid == (1, 1)):

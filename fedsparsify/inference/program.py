@@ -80,4 +80,4 @@ def build_program(
     )
     builder.build()
     constants = builder.stream.joined(), builder.params.joined(), builder.indices.joined()
-    return Program(builder.tables(), *constants, builder.arena_floats, builder.comings)
+    return Program(builder.tables(), *constants, builder.arena_floats, builder.workers.comings)

@@ -45,12 +45,24 @@ def shift_lanes(_, width, target, source, mask, fill):  # type: ignore[no-untype
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _, target, source, mask, fill = args
         e = Emitter(builder, lanes)
-        flags = e.load_anywhere(mask, ir.VectorType(I32, lanes))
-        inside = builder.icmp_signed("!=", flags, ir.Constant(ir.VectorType(I32, lanes), None))
-        e.store(builder.select(inside, e.load_anywhere(source), e.splat(fill)), target)
+        e.store(builder.select(e.nonzero(mask), e.load_anywhere(source), e.splat(fill)), target)
         return context.get_dummy_value()
 
     return types.void(width, types.int64, types.int64, types.int64, types.float32), generate
+
+
+@intrinsic
+def merge_lanes(_, width, target, source, mask):  # type: ignore[no-untyped-def]
+    """Lanes of the vector at any address `source` into `target`, where the mask does not hold 0."""
+    (lanes,) = sides(width)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, target, source, mask = args
+        e = Emitter(builder, lanes)
+        e.store(builder.select(e.nonzero(mask), e.load_anywhere(source), e.load(target)), target)
+        return context.get_dummy_value()
+
+    return types.void(width, types.int64, types.int64, types.int64), generate
 
 
 @intrinsic

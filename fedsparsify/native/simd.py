@@ -46,6 +46,11 @@ class Emitter:
         loaded.align = FLOAT_BYTES
         return loaded
 
+    def nonzero(self, address: Any) -> Any:
+        """Which of the integers at an address are not 0, lane by lane."""
+        kind = ir.VectorType(I32, self.lanes)
+        return self.builder.icmp_signed("!=", self.load_anywhere(address, kind), ir.Constant(kind, None))
+
     def store(self, value: Any, address: Any) -> None:
         """A vector to an aligned address."""
         self.builder.store(value, self.builder.inttoptr(address, self.vector.as_pointer())).align = self.bytes
