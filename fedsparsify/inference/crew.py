@@ -1,68 +1,90 @@
-"""Threads that share one image. Helpers stay awake for a moment after each, so that the next finds them ready."""
+"""The threads of an engine. Helpers stay awake for a moment after each job, so that the next finds them ready."""
 
 from __future__ import annotations
 
+from os import getpid
 from threading import Event, Lock, Thread
+from typing import NamedTuple
 from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model import Floats
+from ..native.lines import address_of
 from .native import Native, yield_address
-from .operations import ASLEEP, JOB, QUIT, YIELD_PLACE
-from .pace import Pace
-from .program import Program
+from .operations import ASLEEP, JOB, MAIL_WORDS, NEXT_PLACE, QUIT, YIELD_PLACE, Orders
+from .program import Arena, Program
 
-Mail = NDArray[np.int64]  # state, address of the input, of the output, comings before this run, state before the last
+Words = NDArray[np.int64]
+
+
+class Mailbox(NamedTuple):
+    """What a worker is told: see operations.MAIL_WORDS."""
+
+    words: Words
+    address: int
+    bell: Event
+
+    def post(self, native: Native, state: int) -> int:
+        """Put a state into it; what it held before."""
+        native.post(self.address, state)
+        return int(self.words[MAIL_WORDS.index("before")])
 
 
 class Crew:
-    """The workers of one program, with the arena that they share. One image at a time: hold `lock` while running."""
+    """The caller of a job, who leads, and helpers. One job at a time: hold `lock` while running."""
 
-    def __init__(self, program: Program, native: Native) -> None:
-        self.lock, self.pace = Lock(), Pace()
-        self._comings = 0
-        self._program, self._native = program, native
-        self._gate, self._arena = np.zeros(16, np.int64), program.arena()
+    def __init__(self, native: Native, threads: int) -> None:
+        self.lock, self.process = Lock(), getpid()
+        self._native, self._comings = native, 0
+        self._arenas: dict[int, Arena] = {}
+        self._gate = np.zeros(NEXT_PLACE + 8, np.int64)
         self._gate[YIELD_PLACE] = yield_address()
-        self._shared = self._arena.address, self._gate.ctypes.data
-        self._mails = [np.zeros(16, np.int64) for _ in program.addresses[1:]]
-        self._bells = [Event() for _ in self._mails]
-        memory = program, self._arena, self._gate
-        for address, mail, bell in zip(program.addresses[1:], self._mails, self._bells, strict=True):
-            words = native, (address, self._shared[0], mail.ctypes.data, self._shared[1]), mail, bell, memory
+        self._mails = [_mailbox(worker) for worker in range(threads)]
+        for mail in self._mails[1:]:
+            words = native, mail, self._gate
             Thread(target=_help, args=words, name="fedsparsify-helper", daemon=True).start()
-        finalize(self, _dismiss, native, self._mails, self._bells)
+        finalize(self, _dismiss, native, self._mails[1:])
 
-    def run(self, x: Floats, y: Floats) -> None:
-        """One image; returns when every worker is done."""
-        ends = x.ctypes.data, y.ctypes.data
-        for mail, bell in zip(self._mails, self._bells, strict=True):
-            mail[1:4] = *ends, self._comings
-            if _post(self._native, mail, JOB) == ASLEEP:
-                bell.set()
-        arena, gate = self._shared
-        self._native.execute(self._program.addresses[0], arena, *ends, 1, gate, self._comings)
-        self._comings += self._program.comings
+    def arena(self, program: Program, members: int) -> Arena:
+        """Working memory of a program: one that its workers share, or one for each member, end to end."""
+        if id(program) not in self._arenas:
+            self._arenas[id(program)] = program.arena(1 if len(program.tables) > 1 else members)
+        return self._arenas[id(program)]
 
+    def run(self, orders: Orders, members: int, x: int, y: int, comings: int) -> None:
+        """Some orders: each for the member of its number, who come to the gate so often, or, if never, for who is free.
 
-def _help(native: Native, addresses: tuple[int, ...], mail: Mail, bell: Event, memory: object) -> None:
-    """Serve until none comes for a while, then sleep until the bell rings; `memory` is what the addresses point at."""
-    while mail[0] != QUIT:
-        native.assist(*addresses)
-        if mail[0] == ASLEEP:
-            bell.wait()
-        bell.clear()
-
-
-def _dismiss(native: Native, mails: list[Mail], bells: list[Event]) -> None:
-    for mail, bell in zip(mails, bells, strict=True):
-        _post(native, mail, QUIT)
-        bell.set()
+        Returns when every member is done.
+        """
+        together = 0 if comings else members
+        self._gate[NEXT_PLACE] = 0
+        job = orders.address, orders.size, x, y, self._comings, together
+        for mail in self._mails[:members]:
+            mail.words[1:7] = job
+        for mail in self._mails[1:members]:
+            if mail.post(self._native, JOB) == ASLEEP:
+                mail.bell.set()
+        self._native.lead(self._mails[0].address, self._gate.ctypes.data)
+        self._comings += comings or members
 
 
-def _post(native: Native, mail: Mail, state: int) -> int:
-    """Put a state into a mailbox; what it held before."""
-    native.post(mail.ctypes.data, state)
-    return int(mail[4])
+def _mailbox(worker: int) -> Mailbox:
+    words = np.zeros(16, np.int64)
+    words[MAIL_WORDS.index("worker")] = worker
+    return Mailbox(words, address_of(words), Event())
+
+
+def _help(native: Native, mail: Mailbox, gate: Words) -> None:
+    """Serve until no job comes for a while, then sleep until the bell rings."""
+    while mail.words[0] != QUIT:
+        native.assist(mail.address, address_of(gate))
+        if mail.words[0] == ASLEEP:
+            mail.bell.wait()
+        mail.bell.clear()
+
+
+def _dismiss(native: Native, mails: list[Mailbox]) -> None:
+    for mail in mails:
+        mail.post(native, QUIT)
+        mail.bell.set()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
+from os import getpid
 from pathlib import Path
 from threading import Lock
 from time import perf_counter
@@ -16,12 +16,15 @@ import numpy as np
 from ..errors import ModelError
 from ..graph import INPUT, Node
 from ..model import Floats, SparseModel, Survivors
+from ..native.lines import address_of
 from ..native.machine import cores_here, lanes_here
 from ..wire.artefact import load, load_network
 from .builder import weight_vectors
 from .crew import Crew
 from .layers import KERNELS, Recipe
 from .native import native_code
+from .operations import Orders
+from .pace import Pace
 from .program import Program, build_program
 from .shapes import Shape, is_flat, shapes_of
 from .steps import Flatten, read_steps
@@ -33,21 +36,26 @@ MOST_PLANS = 256  # shapes of batches that are remembered
 
 
 class Job(NamedTuple):
-    """Some images of a batch for one thread: a program, where its input and output begin, in bytes, and how many."""
+    """Some images of a batch: a program, where its input and output begin, in bytes, and how many."""
 
-    program: Key
+    program: Program
     source: int
     target: int
     images: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Plan:
-    """How a batch of one shape is served: a list of jobs for each thread, or shared by all, where a program says so."""
+    """How a batch of one shape is served: by the calling thread alone, or by as many as there are members."""
 
     outputs: tuple[int, ...]
-    parts: list[list[Job]]
-    shared: Key | None
+    jobs: list[Job]
+    alone: list[tuple[Program, Orders]]
+    members: int
+    shared: Program | None = None  # by which all members serve one image
+    pace: Pace = field(default_factory=Pace)
+    orders: Orders | None = None  # of the members, in their crew's arenas
+    crew: Crew | None = None
 
 
 class Engine:
@@ -80,11 +88,10 @@ class Engine:
         self._steps = read_steps(graph, tensors)
         self._programs: dict[Key, Program] = {}
         self._plans: dict[tuple[int, ...], Plan] = {}
-        self._crews: dict[Key, Crew] = {}
+        self._crew: Crew | None = None
         self._shapes: dict[tuple[int, ...], dict[str, Shape]] = {}
         self._recipes: dict[tuple[tuple[int, ...], bool, int], dict[str, Recipe]] = {}
         self._lock = Lock()
-        self._pool = ThreadPoolExecutor(self.threads - 1, "fedsparsify") if self.threads > 1 else None
         self.load_seconds = perf_counter() - started
         self.first_run_seconds: float | None = None
 
@@ -94,8 +101,9 @@ class Engine:
         x = np.ascontiguousarray(batch, np.float32)
         plan = self._plans.get(x.shape) or self._plan(x.shape)
         y = np.empty(plan.outputs, np.float32)
-        if plan.shared is None or not self._run_shared(plan.shared, plan.parts, x, y):
-            self._run_parts(plan.parts, x, y)
+        ends = address_of(x), address_of(y)
+        if plan.members == 1 or not self._run_together(plan, *ends):
+            self._run_alone(plan, *ends)
         if self.first_run_seconds is None:
             self.first_run_seconds = perf_counter() - started
         return y
@@ -112,12 +120,17 @@ class Engine:
         threads = self.threads if images * vectors > DIVIDED_VECTORS else 1
         sizes = 4 * prod(sample), 4 * prod(made)
         jobs = [
-            Job(key, first * sizes[0], first * sizes[1], count)
+            Job(self._program(key), first * sizes[0], first * sizes[1], count)
             for key, first, count in self._blocks(images, shape, threads)
         ]
-        parts = [jobs[k::threads] for k in range(min(threads, len(jobs)))]
-        alone = images == 1 and self.threads > 1 and vectors > SHARED_VECTORS
-        plan = Plan(outputs, parts, (shape, True, 1, self.threads) if alone else None)
+        alone = [
+            (program, Orders.of([(program.addresses[0], 0, 0, *job[1:]) for job in jobs if job.program is program]))
+            for program in dict.fromkeys(job.program for job in jobs)
+        ]
+        if images == 1 and self.threads > 1 and vectors > SHARED_VECTORS:
+            plan = Plan(outputs, jobs, alone, self.threads, self._program((shape, True, 1, self.threads)))
+        else:
+            plan = Plan(outputs, jobs, alone, max(1, min(threads, len(jobs))))
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()
         self._plans[batch] = plan
@@ -156,42 +169,47 @@ class Engine:
             return 1
         return next((wide for wide in (4, 2) if images > wide // 2 * self.lanes), 1)
 
-    def _run_shared(self, key: Key, parts: list[list[Job]], x: Floats, y: Floats) -> bool:
-        """Let the threads share one image, where they are free, or one serve it, where that is faster at present."""
-        crew = self._crews.get(key)
-        if crew is None:
-            program = self._program(key)
+    def _run_together(self, plan: Plan, x: int, y: int) -> bool:
+        """Let the crew serve a batch, if it is free; one image goes the way that is faster at present."""
+        crew = self._crew
+        if crew is None or crew.process != getpid():
             with self._lock:
-                crew = self._crews.setdefault(key, self._crews.get(key) or Crew(program, self._native))
+                crew = self._crew = Crew(self._native, self.threads)
         if not crew.lock.acquire(blocking=False):
             return False
         try:
+            if plan.orders is None or plan.crew is not crew:
+                plan.orders, plan.crew = self._orders(plan, crew), crew
+            if plan.shared is None:
+                crew.run(plan.orders, plan.members, x, y, 0)
+                return True
             started = perf_counter()
-            if crew.pace.shared:
-                crew.run(x, y)
+            if plan.pace.shared:
+                crew.run(plan.orders, plan.members, x, y, plan.shared.comings)
             else:
-                self._run_parts(parts, x, y)
-            crew.pace.took(perf_counter() - started)
+                self._run_alone(plan, x, y)
+            plan.pace.took(perf_counter() - started)
         finally:
             crew.lock.release()
         return True
 
-    def _run_parts(self, parts: list[list[Job]], x: Floats, y: Floats) -> None:
-        ends = x.ctypes.data, y.ctypes.data
-        waiting = [self._pool.submit(self._run_part, part, *ends) for part in parts[1:]] if self._pool else []
-        if parts:
-            self._run_part(parts[0], *ends)
-        for other in waiting:
-            other.result()
+    def _orders(self, plan: Plan, crew: Crew) -> Orders:
+        if plan.shared is not None:
+            arena = crew.arena(plan.shared, plan.members)
+            return Orders.of([(address, arena.address, 0, 0, 0, 1) for address in plan.shared.addresses])
+        rows = []
+        for program, *ends in plan.jobs:
+            arena = crew.arena(program, self.threads)
+            rows.append((program.addresses[0], arena.address, arena.apart, *ends))
+        return Orders.of(rows)
 
-    def _run_part(self, jobs: list[Job], x: int, y: int) -> None:
-        for key, source, target, count in jobs:
-            program = self._programs.get(key) or self._program(key)
+    def _run_alone(self, plan: Plan, x: int, y: int) -> None:
+        for program, orders in plan.alone:
             try:
                 arena = program.arenas.pop()
             except IndexError:
                 arena = program.arena()
-            self._native.execute(program.addresses[0], arena.address, x + source, y + target, count)
+            self._native.execute(orders.address, orders.size, arena.address, x, y)
             program.arenas.append(arena)
 
     def _program(self, key: Key) -> Program:

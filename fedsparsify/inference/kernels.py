@@ -16,7 +16,7 @@ from ..native.memory import floats, ints, longs, seen_as
 from ..native.simd import transpose
 from .curves import bend
 from .dense_kernels import dense, winograd
-from .operations import JOB, OPERATION, Kind
+from .operations import JOB, NEXT_PLACE, OPERATION, ORDER_WORDS, Kind
 from .sparse_kernels import linear, small, sparse
 from .vectors import (
     await_mail,
@@ -29,6 +29,7 @@ from .vectors import (
     pool_squares,
     read_int,
     shift_lanes,
+    take_number,
 )
 
 ONE, TWO, FOUR = (0,), (0,) * 2, (0,) * 4
@@ -51,7 +52,7 @@ ONE, TWO, FOUR = (0,), (0,) * 2, (0,) * 4
     LINEAR,
     FETCH,
 ) = (int(kind) for kind in Kind)
-ROW_BYTES = OPERATION.itemsize
+ROW_BYTES, ORDER_BYTES = OPERATION.itemsize, 8 * len(ORDER_WORDS)
 operation = seen_as(from_dtype(OPERATION))
 
 
@@ -59,8 +60,8 @@ def entries(lanes: int) -> list[Any]:
     """The functions that Python calls, for one width of vectors: see native.py."""
     width = (0,) * lanes
 
-    def served(program: Any, arena: Any, x: Any, y: Any, images: Any, gate: Any, comings: Any, mail: Any) -> None:
-        serve(width, program, arena, x, y, images, gate, comings, mail)
+    def served(orders: Any, count: Any, arena: Any, x: Any, y: Any, mail: Any, gate: Any) -> None:
+        serve(width, orders, count, arena, x, y, mail, gate)
 
     return [served, post.py_func]
 
@@ -113,25 +114,50 @@ def execute(width: Any, program: Any, arena: Any, x: Any, y: Any, images: Any, g
 
 
 @inlined
-def serve(
-    width: Any, program: Any, arena: Any, x: Any, y: Any, images: Any, gate: Any, comings: Any, mail: Any
-) -> None:
-    """Run a program once; with a mailbox, for every job in it (input, output, comings) until none comes for a while.
+def serve(width: Any, orders: Any, count: Any, arena: Any, x: Any, y: Any, mail: Any, gate: Any) -> None:
+    """Carry out orders in an arena; or, with a mailbox, the job in it once, or every job until none comes for a while.
 
-    One function for both, as each that Python calls takes seconds to compile.
+    One function for all, as each that Python calls takes seconds to compile.
     """
     if mail == 0:
-        execute(width, program, arena, x, y, images, gate, comings)
+        for k in range(count):
+            order = longs(orders + k * ORDER_BYTES)
+            execute(width, order[0], arena, x + order[3], y + order[4], order[5], gate, 0)
         return
-    words = longs(mail)
+    if count > 0:
+        _member(width, mail, gate)
+        return
     while await_mail(mail, gate) == JOB:
-        execute(width, program, arena, words[1], words[2], 1, gate, words[3])
+        _member(width, mail, gate)
+
+
+@compiled
+def _member(width: Any, mail: Any, gate: Any) -> None:
+    """One member's part of a job: the order of its number, or, of a job done `together`, orders while there are any."""
+    words = longs(mail)
+    orders, count, x, y, comings, together, worker = (
+        words[1],
+        words[2],
+        words[3],
+        words[4],
+        words[5],
+        words[6],
+        words[8],
+    )
+    k = worker if together == 0 else take_number(gate + 8 * NEXT_PLACE)
+    while k < count:
+        order = longs(orders + k * ORDER_BYTES)
+        arena = order[1] + worker * order[2]
+        execute(width, order[0], arena, x + order[3], y + order[4], order[5], gate, comings)
+        k = count if together == 0 else take_number(gate + 8 * NEXT_PLACE)
+    if together > 0:
+        meet(gate, comings + together)
 
 
 @compiled
 def post(mail: Any, state: Any) -> None:
-    """Put a state into a mailbox; what it held before is in the mailbox's last word."""
-    longs(mail)[4] = exchange(mail, state)
+    """Put a state into a mailbox, and beside it what it held before."""
+    longs(mail)[7] = exchange(mail, state)
 
 
 @compiled

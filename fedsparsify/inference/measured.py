@@ -11,7 +11,7 @@ import numpy as np
 from ..native.lines import zeros
 from .layers import Layer
 from .native import native_code
-from .operations import header_of, table_of
+from .operations import Orders, header_of, table_of
 
 TRIALS = 7
 FAR_FLOATS = 1 << 20  # more than the second-level cache holds
@@ -33,9 +33,9 @@ def costs(layers: Sequence[Layer], ends: dict[str, Any], floats: int, lanes: int
             table = table_of([{**ends, **layer.fields, "kind": layer.kind, "second": floats}])
             stream, indices = (nothing if part is None else part for part in (layer.stream, layer.table))
             header = header_of(table, stream, layer.params, indices)
-            addresses = header.ctypes.data, arena.ctypes.data
+            orders, place = Orders.of([(header.ctypes.data, 0, 0, 0, 0, 1)]), arena.ctypes.data
             elsewhere += 1
             started = perf_counter()
-            execute(*addresses, 0, 0, 1)
+            execute(orders.address, 1, place, 0, 0)
             seconds.append(perf_counter() - started)
     return [min(seconds) for seconds in times]

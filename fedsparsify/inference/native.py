@@ -11,7 +11,7 @@ FILES = (
     *("curves", "dense_kernels", "dense_simd", "kernels", "operations", "small_simd", "sparse_kernels", "sparse_simd"),
     *("vectors", "winograd", "winograd_simd"),
 )
-KERNELS = Kernels("inference", "fedsparsify.inference.kernels", (8, 2), tuple(f"inference/{name}.py" for name in FILES))
+KERNELS = Kernels("inference", "fedsparsify.inference.kernels", (7, 2), tuple(f"inference/{name}.py" for name in FILES))
 
 
 class Native:
@@ -20,13 +20,17 @@ class Native:
     def __init__(self, lanes: int) -> None:
         self._serve, self.post = KERNELS(lanes)
 
-    def execute(self, program: int, arena: int, x: int, y: int, images: int, gate: int = 0, comings: int = 0) -> None:
-        """Run a program over some images."""
-        self._serve(program, arena, x, y, images, gate, comings, 0)
+    def execute(self, orders: int, count: int, arena: int, x: int, y: int) -> None:
+        """Carry out some orders, one after the other, in one arena."""
+        self._serve(orders, count, arena, x, y, 0, 0)
 
-    def assist(self, program: int, arena: int, mail: int, gate: int) -> None:
+    def lead(self, mail: int, gate: int) -> None:
+        """Do one's part of the job in one's own mailbox."""
+        self._serve(0, 1, 0, 0, 0, mail, gate)
+
+    def assist(self, mail: int, gate: int) -> None:
         """Take jobs from a mailbox until none comes for a while."""
-        self._serve(program, arena, 0, 0, 0, gate, 0, mail)
+        self._serve(0, 0, 0, 0, 0, mail, gate)
 
 
 def native_code(lanes: int) -> Native:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,11 +64,28 @@ OPERATION = np.dtype([(name, np.int64) for name in _INTEGERS] + [("low", np.floa
 
 PLANE_GAP = 64  # bytes between two frequencies' values, which else would all fall into one set of the nearest cache
 IDLE, JOB, ASLEEP, QUIT = range(4)  # states of a helper's mailbox
+MAIL_WORDS = ("state", "orders", "count", "x", "y", "comings", "together", "before", "worker")
 YIELD_PLACE = 8  # the word of a gate that holds the address of the function that gives the core away
+NEXT_PLACE = 16  # the word of a gate that counts the orders that were taken
+ORDER_WORDS = ("program", "arena", "apart", "x", "y", "images")  # apart: bytes from a worker's arena to the next one's
 TILES = ((4, 4), (2, 4), (2, 2), (1, 4), (1, 2), (1, 1))  # rows × columns, as kernels.py numbers them
 
 
 STRIDED_TILES = (TILES[1], TILES[5])  # the two that strided convolutions have code for
+
+
+class Orders(NamedTuple):
+    """Programs to run, as the kernels read them (see ORDER_WORDS): the array, its address, how many."""
+
+    words: NDArray[np.int64]
+    address: int
+    size: int
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]]) -> Orders:
+        """From the words of each."""
+        words = np.array(rows, np.int64).reshape(len(rows), len(ORDER_WORDS))
+        return cls(words, words.ctypes.data, len(rows))
 
 
 def header_of(table: NDArray[Any], *constants: NDArray[Any]) -> NDArray[np.int64]:

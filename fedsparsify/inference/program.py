@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..model import Floats
 from ..native.lines import zeros
+from .arena import LINE_FLOATS
 from .builder import Builder
 from .layers import Recipe
 from .operations import header_of
@@ -21,10 +22,11 @@ from .steps import Step
 
 
 class Arena(NamedTuple):
-    """Working memory, and its address."""
+    """Working memory, its address, and bytes from one arena to the next where there are several."""
 
     floats: Floats
     address: int
+    apart: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +50,11 @@ class Program:
     def _headers(self) -> list[NDArray[np.int64]]:
         return [header_of(table, self.stream, self.params, self.indices) for table in self.tables]
 
-    def arena(self) -> Arena:
-        """Working memory for one run, zeroed and aligned."""
-        floats = zeros(self.arena_floats)
-        return Arena(floats, floats.ctypes.data)
+    def arena(self, count: int = 1) -> Arena:
+        """Working memory for one run, or for several at a time, zeroed and aligned."""
+        apart = -(-self.arena_floats // LINE_FLOATS) * LINE_FLOATS
+        floats = zeros(count * apart)
+        return Arena(floats, floats.ctypes.data, 4 * apart)
 
     @property
     def bytes(self) -> int:

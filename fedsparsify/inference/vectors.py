@@ -216,6 +216,16 @@ def meet(_, gate, count):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def take_number(_, counter):  # type: ignore[no-untyped-def]
+    """The next number of a counter, which no other thread gets."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.atomic_rmw("add", builder.inttoptr(args[0], I64.as_pointer()), ir.Constant(I64, 1), "acq_rel")
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
 def await_mail(_, state, gate):  # type: ignore[no-untyped-def]
     """Wait at a mailbox until it holds a job (take it), says to quit, or patience ends (fall asleep); what it held."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -293,6 +295,21 @@ def test_threads_share_an_engine_and_bits_do_not_change() -> None:
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(engine.run, batches))
     assert all(np.array_equal(a, b) for a, b in zip(alone, together, strict=True))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
+@pytest.mark.parametrize("images", [1, 40])
+def test_a_forked_process_has_helpers_of_its_own(images: int) -> None:
+    """As servers that load a model before they fork their workers do."""
+    module = enliven(build("cnn", (3, 32, 32), 10, seed=4), 0.5)
+    engine = engine_of(module, threads=2)
+    batch = np.random.default_rng(0).normal(size=(images, 3, 32, 32)).astype(np.float32)
+    expected = engine.run(batch)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # rather than wait for ever
+        os._exit(0 if np.array_equal(engine.run(batch), expected) else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.parametrize(("kernels", "sparsity"), [("sparse", 0.6), ("dense", 0.6), ("sparse", 0.995)])

@@ -42,5 +42,5 @@ def test_either_way_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None
     batch = np.random.default_rng(0).normal(size=(1, 3, 32, 32)).astype(np.float32)
     results = [engine.run(batch) for _ in range(2 * TRIES + 2)]
     assert all(np.array_equal(results[0], other) for other in results[1:])
-    (crew,) = engine._crews.values()
-    assert set(crew.pace._best) == {True, False}
+    (plan,) = engine._plans.values()
+    assert set(plan.pace._best) == {True, False}

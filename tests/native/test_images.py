@@ -212,9 +212,9 @@ def test_what_numba_keeps_where_there_are_no_images(monkeypatch: pytest.MonkeyPa
         made = codegen._compiled(post.py_func, 2, made_of(KERNELS))
         address = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
         function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)(address)
-        mail, unused = np.arange(6), np.zeros(2, np.int64)
+        mail, unused = np.arange(8), np.zeros(2, np.int64)
         function(unused.ctypes.data, unused.ctypes.data + 8, mail.ctypes.data, 7)
-        assert mail.tolist() == [7, 1, 2, 3, 0, 5]
+        assert mail.tolist() == [7, 1, 2, 3, 4, 5, 6, 0]
         assert len(list(tmp_path.rglob("*.nbc"))) == 1, hits
     with pytest.raises(LinkError):
         codegen.Code.image(None)  # type: ignore[arg-type]
