@@ -25,6 +25,7 @@ from .windows import pool_windows
 from .workers import Workers
 
 Integers = NDArray[np.int32]
+RUNS = (4, 2, 1)  # floats that are moved at a time
 CONVOLUTIONS = (Kind.SPARSE, Kind.SMALL, Kind.LINEAR, Kind.DENSE, Kind.WINOGRAD)
 
 
@@ -199,8 +200,17 @@ class Builder:
         return np.asarray(np.arange(images)[:, None] * size + np.arange(pixels), np.int32)
 
     def _pairs(self, source: Integers, target: Integers) -> dict[str, Any]:
-        table = self.indices.add(np.stack([source.ravel(), target.ravel()], 1))
-        return {"table": table, "count": source.size, "per_image": source.shape[1]}
+        """A table of what goes where, image by image: single floats, or runs of them that stay together."""
+        order = np.argsort(target, axis=1, kind="stable")
+        source, target = np.take_along_axis(source, order, 1), np.take_along_axis(target, order, 1)
+        run = next(run for run in RUNS if stays_together(source, run) and stays_together(target, run))
+        pairs = np.stack([source[:, ::run].ravel(), target[:, ::run].ravel()], 1)
+        return {
+            "table": self.indices.add(pairs),
+            "count": len(pairs),
+            "per_image": len(pairs) // len(source),
+            "tile": run,
+        }
 
     def _pack(self, place: Place, image: int, images: int) -> None:
         shape = self.input.shape
@@ -363,6 +373,13 @@ class Builder:
         if layer.table is not None:
             made["table"] = self.indices.add(layer.table)
         return made
+
+
+def stays_together(places: Integers, run: int) -> bool:
+    """Whether places, image by image, come in runs of neighbours."""
+    return places.shape[1] % run == 0 and bool(
+        (places - places[:, ::run].repeat(run, 1) == np.arange(places.shape[1]) % run).all()
+    )
 
 
 def affine_of(affine: tuple[Floats, Floats] | None, first: int, last: int) -> list[Floats]:

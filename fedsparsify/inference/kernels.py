@@ -20,7 +20,7 @@ from .operations import JOB, NEXT_PLACE, OPERATION, ORDER_WORDS, Kind
 from .sparse_kernels import linear, small, sparse
 from .vectors import (
     await_mail,
-    copy_float,
+    copy_floats,
     exchange,
     frame,
     meet,
@@ -160,15 +160,26 @@ def post(mail: Any, state: Any) -> None:
     longs(mail)[7] = exchange(mail, state)
 
 
-@compiled
+@inlined
 def _move(op: Any, source: Any, target: Any, indices: Any, images: Any) -> None:
-    """Copy scattered floats, channel by channel: pairs (from, to) of each image that is there."""
+    """Copy scattered floats, or runs of them."""
+    if op.tile == 4:
+        _move_runs(FOUR, op, source, target, indices, images)
+    elif op.tile == 2:
+        _move_runs(TWO, op, source, target, indices, images)
+    else:
+        _move_runs(ONE, op, source, target, indices, images)
+
+
+@compiled
+def _move_runs(run: Any, op: Any, source: Any, target: Any, indices: Any, images: Any) -> None:
+    """Channel by channel: pairs (from, to) of each image that is there."""
     count = min(op.count, images * op.per_image)
     for c in range(op.channels):
         a, b = source + 4 * c * op.source_channel, target + 4 * c * op.target_channel
         at = indices + 4 * op.table
         for _ in range(count):
-            copy_float(b + 4 * read_int(at + 4), a + 4 * read_int(at))
+            copy_floats(run, b + 4 * read_int(at + 4), a + 4 * read_int(at))
             at += 8
 
 
@@ -184,7 +195,7 @@ def _transpose(width: Any, op: Any, source: Any, target: Any, images: Any) -> No
             transpose(width, b + 4 * c * op.target_channel, 4 * op.target_channel, a + 4 * c, 4 * op.depth)
         for c in range(whole, op.channels):
             for row in range(rows):
-                copy_float(b + 4 * (c * op.target_channel + row), a + 4 * (row * op.depth + c))
+                copy_floats(ONE, b + 4 * (c * op.target_channel + row), a + 4 * (row * op.depth + c))
 
 
 @compiled

@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..native.simd import F32, I32, I64, Emitter, Values, grid, sides
+from ..native.simd import FLOAT_BYTES, I32, I64, Emitter, Values, grid, sides
 from .operations import ASLEEP, IDLE, JOB, YIELD_PLACE
 
 PATIENCE = 2000  # looks at a gate before the core is given away between them
@@ -26,15 +26,16 @@ def read_int(_, address):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def copy_float(_, target, source):  # type: ignore[no-untyped-def]
-    """One float from address to address."""
+def copy_floats(_, run, target, source):  # type: ignore[no-untyped-def]
+    """A run of floats from address to address."""
+    (floats,) = sides(run)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        value = Emitter(builder, 1).load(args[1], F32)
-        builder.store(value, builder.inttoptr(args[0], F32.as_pointer()))
+        e = Emitter(builder, floats)
+        builder.store(e.load_anywhere(args[2]), builder.inttoptr(args[1], e.vector.as_pointer())).align = FLOAT_BYTES
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64), generate
+    return types.void(run, types.int64, types.int64), generate
 
 
 @intrinsic
