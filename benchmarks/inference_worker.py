@@ -61,7 +61,7 @@ def main() -> None:
             own: list[float] = []
             end = perf_counter() + float(argument)
             while perf_counter() < end or not times:
-                start, used = perf_counter(), process_time()
+                used, start = process_time(), perf_counter()
                 run(batch)
                 times.append(1e3 * (perf_counter() - start))
                 own.append(1e3 * (process_time() - used))

@@ -2,8 +2,8 @@
 
 Workers that divide the channels read half of their inputs from another core's cache, halos and all. Where each takes
 a band of the image's rows, only the rows along the seams cross over. Bands want many rows, so that this is for the
-first layers, as far as they are sparse (of a dense one each worker would read all weights, which are many). It ends
-behind a pool, or another step that makes the image smaller, where least is left to be moved.
+first layers. It ends behind a pool, or another step that makes the image smaller, where least is left to be moved. Of
+a dense layer each worker reads all weights then, which are many, so that it takes two sparse ones to pay.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from .plan import Level, Place, reach
 from .shapes import Shape
 from .steps import Add, Affine, Conv, Curve, Pair, Pool, Step
 from .streams import tile_for
+from .winograd import ROWS
 
 LEAST_TILE = 8  # vectors of a tile under which the sparse kernel adds in another order, and is slower
 
@@ -36,7 +37,7 @@ def in_bands(
                 break
             if first.blocks[step.name] < first.blocks[step.inputs[0]]:
                 last = count + 1
-    if sum(isinstance(step, Conv) for step in first.steps[:last]) < 2:
+    if sum(step.name in recipes and recipes[step.name].kind is Kind.SPARSE for step in first.steps[:last]) < 2:
         return list(levels)
     halves = {name: (rows // workers, columns) for name, (rows, columns) in first.blocks.items()}
     banded = Level(first.grid, first.steps[:last], _touched(first.steps[:last], halves), workers)
@@ -65,7 +66,9 @@ def _divides(
         case Conv():
             near = max(reach(step, 0, before, band[0])) <= before
             tile = TILES[tile_for(band, lanes, step.stride)]
-            return near and recipes[step.name].kind is Kind.SPARSE and prod(tile) >= LEAST_TILE
+            kind = recipes[step.name].kind
+            sparse = kind is Kind.SPARSE and prod(tile) >= LEAST_TILE
+            return near and (sparse or (kind is Kind.WINOGRAD and band[0] % ROWS == 0))
         case Pool():
             return max(reach(step, 0, before, band[0])) <= before
     return isinstance(step, (Add, Affine, Curve))

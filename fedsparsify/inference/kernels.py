@@ -254,13 +254,15 @@ def _frames(width: Any, op: Any, arena: Any, across: Any) -> None:
         corner = arena + 4 * (op.target + c * op.target_channel)
         if op.flag == 2 and across == 1:
             frame(width, TWO, ONE, corner, row, op.rows, op.columns, op.low)
+        elif op.flag == 2 and across == 2 and op.rows == op.columns == 1:  # without the loops
+            frame(width, TWO, TWO, corner, row, 1, 1, op.low)
         elif op.flag == 2 and across == 2:
             frame(width, TWO, TWO, corner, row, op.rows, op.columns, op.low)
         elif op.flag == 4 and across == 2:
             frame(width, FOUR, TWO, corner, row, op.rows, op.columns, op.low)
         elif len(width) == 8:
             frame(width, TWO, FOUR, corner, row, op.rows, op.columns, op.low)
-        elif op.rows == op.columns == 1:  # without the loops
+        elif op.rows == op.columns == 1:
             frame(width, FOUR, FOUR, corner, row, 1, 1, op.low)
         elif op.rows == op.columns == 2:
             frame(width, FOUR, FOUR, corner, row, 2, 2, op.low)

@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from ..native.simd import F32, I32, I64, Emitter, Values, grid, sides
-from .sparse_simd import Tile, begin, end
+from .sparse_simd import Tile, begin, end, total_of
 
 PLACES = 9  # of a kernel
 
@@ -55,10 +55,8 @@ def small_tile(  # type: ignore[no-untyped-def]
                 return [*totals, e.at(at, 8)]
 
             *sums[start : start + tile], stream = e.loop(counts[place], [*sums[start : start + tile], stream], add)
-        for k in range(1, sets):
-            added = zip(sums[:tile], sums[k * tile : (k + 1) * tile], strict=True)
-            sums[:tile] = [builder.fadd(a, b) for a, b in added]
-        end(e, last, sums[:tile], scratch, Tile(out, out_row, height, breadth, a, b), low, high)
+        sums = total_of(e, sums, tile)
+        end(e, last, sums, scratch, Tile(out, out_row, height, breadth, a, b), low, high)
         return stream
 
     i64, f32 = types.int64, types.float32

@@ -61,6 +61,14 @@ def end(e: Emitter, last: Any, sums: Values, scratch: Values, tile: Tile, low: A
     e.either(last, finished, keep)
 
 
+def total_of(e: Emitter, sums: Values, tile: int) -> Values:
+    """The sum of several sets of sums, by halves, so that few additions wait for each other."""
+    while len(sums) > tile:
+        half = len(sums) // 2
+        sums = [e.builder.fadd(a, b) for a, b in zip(sums[:half], sums[half:], strict=True)]
+    return sums
+
+
 @intrinsic
 def sparse_tile(  # type: ignore[no-untyped-def]
     _, width, rows, columns, strided, x, row, column, stream, partial, first, last, bias, out, out_row, low, high, a, b
@@ -122,10 +130,7 @@ def sparse_tile(  # type: ignore[no-untyped-def]
         more = [e.constant(0.0)] * (tile * (sets - 1))
         amount = ir.Constant(I64, sets)
         *sums, stream = e.loop(builder.udiv(counts[0], amount), [*sums, *more, stream], several)
-        for k in range(1, sets):
-            added = zip(sums[:tile], sums[k * tile : (k + 1) * tile], strict=True)
-            sums[:tile] = [builder.fadd(a, b) for a, b in added]
-        state = [*sums[:tile], stream]
+        state = [*total_of(e, sums, tile), stream]
         if sets > 1:
             rest = builder.urem(counts[0], amount)
             state = e.loop(rest, state, lambda s: [*add(s[:-1], s[-1]), e.at(s[-1], 8)])
