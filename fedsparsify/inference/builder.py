@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from .bands import in_bands, seams
 from .layers import Layer, Recipe, choose, make, pools_too
 from .measured import costs
 from .operations import Kind, table_of
+from .pieces import Pieces, runs_of
 from .plan import Level, Place, inputs_of, levels_of, places_of, pools_behind
 from .shapes import Shape
 from .steps import CURVES, Add, Affine, Conv, Curve, Flatten, Pool, Softmax, Step
@@ -25,34 +25,7 @@ from .windows import pool_windows
 from .workers import Workers
 
 Integers = NDArray[np.int32]
-RUNS = (4, 2, 1)  # floats that are moved at a time
-CONVOLUTIONS = (Kind.SPARSE, Kind.SMALL, Kind.LINEAR, Kind.DENSE, Kind.WINOGRAD)
-
-
-class Pieces:
-    """Arrays laid end to end; equal ones are kept once."""
-
-    def __init__(self, dtype: Any) -> None:
-        self._dtype = dtype
-        self._parts: list[NDArray[Any]] = []
-        self._known: dict[int, list[tuple[int, NDArray[Any]]]] = {}
-        self._size = 0
-
-    def add(self, array: Any) -> int:
-        """Where the array lies."""
-        part = np.ascontiguousarray(array, self._dtype).ravel()
-        alike = self._known.setdefault(crc32(part.data), [])
-        for place, known in alike:
-            if known.size == part.size and known.tobytes() == part.tobytes():
-                return place
-        alike.append((self._size, part))
-        self._parts.append(part)
-        self._size += part.size
-        return alike[-1][0]
-
-    def joined(self) -> NDArray[Any]:
-        """All of them as one array."""
-        return np.concatenate([np.zeros(0, self._dtype), *self._parts])
+CONVOLUTIONS = (Kind.SPARSE, Kind.SMALL, Kind.LINEAR, Kind.LONE, Kind.DENSE, Kind.WINOGRAD)
 
 
 class Builder:
@@ -106,7 +79,8 @@ class Builder:
         """Give every value of some levels a place."""
         self.levels = levels
         self.images = [min(self.total, self.wide * self.lanes // prod(level.grid)) for level in levels]
-        self.places = [places_of(level, self.shapes, self.lanes, self.wide) for level in levels]
+        lone = self.total == 1 and self.kernels != "dense"
+        self.places = [places_of(level, self.shapes, self.lanes, self.wide, lone) for level in levels]
         self._allocate()
 
     def _allocate(self) -> None:
@@ -200,11 +174,8 @@ class Builder:
         return np.asarray(np.arange(images)[:, None] * size + np.arange(pixels), np.int32)
 
     def _pairs(self, source: Integers, target: Integers) -> dict[str, Any]:
-        """A table of what goes where, image by image: single floats, or runs of them that stay together."""
-        order = np.argsort(target, axis=1, kind="stable")
-        source, target = np.take_along_axis(source, order, 1), np.take_along_axis(target, order, 1)
-        run = next(run for run in RUNS if stays_together(source, run) and stays_together(target, run))
-        pairs = np.stack([source[:, ::run].ravel(), target[:, ::run].ravel()], 1)
+        """A table of what goes where."""
+        pairs, run = runs_of(source, target)
         return {
             "table": self.indices.add(pairs),
             "count": len(pairs),
@@ -373,13 +344,6 @@ class Builder:
         if layer.table is not None:
             made["table"] = self.indices.add(layer.table)
         return made
-
-
-def stays_together(places: Integers, run: int) -> bool:
-    """Whether places, image by image, come in runs of neighbours."""
-    return places.shape[1] % run == 0 and bool(
-        (places - places[:, ::run].repeat(run, 1) == np.arange(places.shape[1]) % run).all()
-    )
 
 
 def affine_of(affine: tuple[Floats, Floats] | None, first: int, last: int) -> list[Floats]:

@@ -17,7 +17,7 @@ from ..native.simd import transpose
 from .curves import bend
 from .dense_kernels import dense, winograd
 from .operations import JOB, NEXT_PLACE, OPERATION, ORDER_WORDS, Kind
-from .sparse_kernels import linear, small, sparse
+from .sparse_kernels import linear, lone, small, sparse
 from .vectors import (
     await_mail,
     copy_floats,
@@ -51,6 +51,7 @@ ONE, TWO, FOUR = (0,), (0,) * 2, (0,) * 4
     SMALL,
     LINEAR,
     FETCH,
+    LONE,
 ) = (int(kind) for kind in Kind)
 ROW_BYTES, ORDER_BYTES = OPERATION.itemsize, 8 * len(ORDER_WORDS)
 operation = seen_as(from_dtype(OPERATION))
@@ -81,6 +82,8 @@ def execute(width: Any, program: Any, arena: Any, x: Any, y: Any, images: Any, g
             sparse(width, op, arena, stream, params)
         elif kind == SMALL:
             small(width, op, arena, stream, params)
+        elif kind == LONE:
+            lone(width, op, arena, stream, params)
         elif kind == LINEAR:
             linear(op, arena, stream, params)
         elif kind == DENSE:

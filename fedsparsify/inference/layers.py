@@ -57,6 +57,8 @@ def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs,
 
     Winograd's workers all transform the whole input.
     """
+    if source.lone:
+        return Recipe(Kind.LONE)
     tile = TILES[streams.tile_for(target.block, source.lanes, step.stride)]
     blocks, paired = streams.channel_blocks(step, tile, source.lanes), streams.pairs_pay(step, tile)
     sparse, dense = Recipe(Kind.SPARSE, blocks, paired), _dense_recipe(step, target)
@@ -117,6 +119,9 @@ def make(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
             return _small(recipe, step, source, target)
         case Kind.LINEAR:
             return _linear(step)
+        case Kind.LONE:
+            fields = {"low": step.low, "high": step.high}
+            return Layer(Kind.LONE, fields, step.bias, 0, streams.lone_stream(step, source))
         case Kind.DENSE:
             return _dense(step, source, target)
         case _:

@@ -8,7 +8,17 @@ from ..errors import ModelError
 from ..native.images import Kernels
 
 FILES = (
-    *("curves", "dense_kernels", "dense_simd", "kernels", "operations", "small_simd", "sparse_kernels", "sparse_simd"),
+    *(
+        "curves",
+        "dense_kernels",
+        "dense_simd",
+        "kernels",
+        "lone_simd",
+        "operations",
+        "small_simd",
+        "sparse_kernels",
+        "sparse_simd",
+    ),
     *("vectors", "winograd", "winograd_simd"),
 )
 KERNELS = Kernels("inference", "fedsparsify.inference.kernels", (7, 2), tuple(f"inference/{name}.py" for name in FILES))

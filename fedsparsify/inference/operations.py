@@ -30,6 +30,7 @@ class Kind(IntEnum):
     SMALL = 14  # a sparse convolution of small images
     LINEAR = 15  # a sparse linear layer of one image
     FETCH = 16  # what another worker made, into memory of one's own
+    LONE = 17  # a sparse convolution of one image of a pixel a lane
 
 
 _INTEGERS = (

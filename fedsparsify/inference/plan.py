@@ -27,6 +27,8 @@ DENSE_ENOUGH = 0.2  # density from which Winograd's larger tile takes less time 
 COMFORTABLE = 4  # pixels a side of a block under which a batch is better served by a coarser grid
 SMALL = 4  # cells of a block over which the sparse kernel is as fast as a dense product
 ROUNDINGS = (1, 2, 4, 8)
+LONE_WEIGHTS = 32  # that read a channel, from which on writing a halo for them takes less time
+LONE_FLOATS = 1 << 15  # that an entry's offset reaches
 WASTE = 1.2  # how much longer a block's side may become by rounding
 
 
@@ -44,6 +46,7 @@ class Place:
     offset: int = 0
     apart: int = 0  # floats from a worker's band, or copy, to the next one's; 0 where all share one
     bands: int = 1  # of the image's rows, each of a worker's
+    lone: bool = False  # a pixel a lane, and read by convolutions that need no halo
 
     @property
     def row(self) -> int:
@@ -196,18 +199,25 @@ def _fit(step: Step, shapes: dict[str, Shape], blocks: dict[str, Pair], grid: Pa
     return block
 
 
-def places_of(level: Level, shapes: dict[str, Shape], lanes: int, wide: int = 1) -> dict[str, Place]:
-    """Storage of every value that a level reads or makes; `wide` flat batches lie side by side as columns."""
+def places_of(level: Level, shapes: dict[str, Shape], lanes: int, wide: int, lone: bool) -> dict[str, Place]:
+    """Storage of every value that a level reads or makes; `wide` flat batches lie side by side as columns.
+
+    `lone`: sparse convolutions read images of a pixel a lane without a halo.
+    """
     places = {}
     for name, block in level.blocks.items():
         channels, rows, columns = shapes[name]
         shape = channels, rows // level.bands, columns
         places[name] = Place(shape, level.grid, (block[0], block[1] * wide), lanes, bands=level.bands)
+    for name, place in places.items():
+        place.lone = lone and all(_reads_alone(step, place) for step in level.steps if name in step.inputs)
     for step in level.steps:
         # Where a lane holds whole images, a pool's windows are cut at the border; flat values have no border.
         if wide > 1 or not isinstance(step, (Conv, Pool)) or (isinstance(step, Pool) and level.grid == (1, 1)):
             continue
         source = places[step.inputs[0]]
+        if source.lone:
+            continue
         for axis in (0, 1):
             before, after = reach(step, axis, source.block[axis], places[step.name].block[axis])
             source.before[axis] = max(source.before[axis], before)
@@ -215,6 +225,14 @@ def places_of(level: Level, shapes: dict[str, Shape], lanes: int, wide: int = 1)
         if isinstance(step, Pool) and not step.mean and (step.ceil or any(step.padding)):
             source.fill = -inf
     return places
+
+
+def _reads_alone(step: Step, place: Place) -> bool:
+    """Whether a step is a sparse convolution that may read a value without a halo."""
+    pixels = place.grid != (1, 1) and place.block == (1, 1) and not place.ragged and place.bands == 1
+    near = place.shape[0] * place.channel < LONE_FLOATS
+    plain = isinstance(step, Conv) and step.stride == (1, 1) and step.weight.places.size < LONE_WEIGHTS * place.shape[0]
+    return pixels and near and plain
 
 
 def separate_fills(steps: Sequence[Step]) -> tuple[Step, ...]:

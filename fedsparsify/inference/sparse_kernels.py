@@ -9,6 +9,7 @@ import numpy as np
 from ..native.compiled import compiled, inlined
 from ..native.memory import floats
 from .dense_kernels import behind
+from .lone_simd import lone_pixels
 from .small_simd import small_tile
 from .sparse_simd import sparse_tile
 
@@ -92,6 +93,15 @@ def linear(op: Any, arena: Any, stream: Any, params: Any) -> None:
     once, nothing = np.float32(1), np.float32(0)  # no pool follows
     for o in range(op.channels):
         at = sparse_tile(ONE, ONE, ONE, ONE, x, 0, 4, at, x, 1, 1, bias[o], out, 0, op.low, op.high, once, nothing)
+        out += 4 * op.target_channel
+
+
+@compiled
+def lone(width: Any, op: Any, arena: Any, stream: Any, params: Any) -> None:
+    """A convolution of one image that has a pixel a lane."""
+    out, at, bias = arena + 4 * op.target, stream + 4 * op.stream, floats(params + 4 * op.params)
+    for o in range(op.channels):
+        at = lone_pixels(width, arena + 4 * op.source, at, bias[o], out, op.low, op.high)
         out += 4 * op.target_channel
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +108,28 @@ def small_stream(step: Conv, source: Place, blocks: int) -> NDArray[np.int32]:
     at = 9 * (visit[order] + 1) + 2 * np.arange(order.size)
     made[at] = step.weight.values[order].view(np.int32)
     made[at + 1] = 4 * c[order] * source.channel
+    return made
+
+
+def lone_stream(step: Conv, source: Place) -> NDArray[np.int32]:
+    """What the kernel for an image of a pixel a lane reads: for each output channel a count, then so many entries.
+
+    An entry is a weight, then a number: the offset of what it reads, in floats, and above it the lanes to keep.
+    """
+    outputs, depth, height, breadth = step.weight.shape
+    o, c, ky, kx = np.unravel_index(step.weight.places, (outputs, depth, height, breadth))
+    down, right = ky * step.dilation[0] - step.padding[0], kx * step.dilation[1] - step.padding[1]
+    (rows, columns), lane = source.grid, np.arange(prod(source.grid))
+    y, x = down[:, None] + lane // columns, right[:, None] + lane % columns
+    kept = ((y >= 0) & (y < rows) & (x >= 0) & (x < columns)) @ (1 << lane)
+    channel = o // (outputs // step.groups) * depth + c
+    offsets = channel * source.channel + down * columns + right
+    counts = np.bincount(o, minlength=outputs)
+    made = np.empty(2 * o.size + outputs, np.int32)
+    made[np.arange(outputs) + 2 * (np.cumsum(counts) - counts)] = counts
+    at = o + 1 + 2 * np.arange(o.size)
+    made[at] = step.weight.values.view(np.int32)
+    made[at + 1] = (offsets & 0xFFFF | kept << 16).astype(np.uint32).view(np.int32)
     return made
 
 

@@ -104,7 +104,7 @@ class Workers:
         channels = target.shape[0]
         if self.count == 1 or step.groups > 1:
             return self.first_alone(target)
-        if recipe.kind not in (Kind.SPARSE, Kind.SMALL, Kind.LINEAR):
+        if recipe.kind in (Kind.DENSE, Kind.WINOGRAD):
             load, share = np.arange(1, channels + 1), EVEN_SHARE
         else:
             load, share = np.cumsum(step.weight.per_output() + VISIT_WEIGHTS * recipe.blocks), 1

@@ -322,16 +322,32 @@ def test_the_number_of_threads_does_not_change_the_bits(kernels: str, sparsity: 
         assert np.array_equal(one, three)
 
 
-@pytest.mark.parametrize(("sparsity", "shared", "meetings"), [(0.5, 3, 3), (0.99, 0, 1)])
+@pytest.mark.parametrize(("sparsity", "shared", "meetings"), [(0.5, 3, 3), (0.995, 0, 2)])
 def test_layers_of_few_weights_stay_with_one_worker(sparsity: float, shared: int, meetings: int) -> None:
-    """Nobody waits for what nobody else wrote, and each packs the input for itself: they meet at the end."""
+    """Nobody waits for what nobody else wrote: they meet at the end, and where they packed the input together."""
     torch.manual_seed(0)
     layers = [nn.Conv2d(96, 96, 3, padding=1) for _ in range(3)]
     module = nn.Sequential(*(enliven(layer, sparsity) for layer in layers))
     steps = read_steps(trace(module), model_of(module).tensors())
     tables = build_program(steps, shapes_of(steps, (96, 4, 4)), 16, single=True, kernels="sparse", workers=2).tables
-    assert [int((table["kind"] == Kind.SPARSE).sum()) for table in tables] == [3, shared]
+    assert [int(np.isin(table["kind"], (Kind.SPARSE, Kind.LONE)).sum()) for table in tables] == [3, shared]
     assert int((tables[0]["kind"] == Kind.MEET).sum()) == meetings
+
+
+@every_width
+def test_images_of_a_pixel_a_lane_need_no_halo(lanes: int) -> None:
+    """Kernels of several sizes, and in groups, beside one layer that kept too much for it."""
+    torch.manual_seed(2)
+    sides = {16: (4, 4), 8: (2, 4), 4: (2, 2)}[lanes]
+    lone = [nn.Conv2d(20, 20, 3, padding=1), nn.Conv2d(20, 24, 1), nn.Conv2d(24, 32, (3, 1), padding=(1, 0))]
+    module = enliven(nn.Sequential(*lone, nn.ReLU(), nn.Conv2d(32, 20, (1, 3), padding=(0, 1), groups=4)), 0.9)
+    full = nn.Conv2d(20, 9, 3, padding=1)
+    engine = engine_of(nn.Sequential(*module, full), lanes)
+    agree(nn.Sequential(*module, full), engine, 1, 20, *sides)
+    (program,) = engine._programs.values()
+    kinds = [Kind(int(kind)) for kind in program.tables[0]["kind"]]
+    assert kinds == [Kind.PACK, *[Kind.LONE] * 4, Kind.HALO, kinds[-2], Kind.UNPACK]
+    assert kinds[-2] in (Kind.SPARSE, Kind.DENSE)
 
 
 class Banded(nn.Module):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedsparsify.inference.plan import Place, levels_of
 from fedsparsify.inference.steps import Conv, Pool
-from fedsparsify.inference.streams import find_pairs, small_stream, sparse_stream, tile_for
+from fedsparsify.inference.streams import find_pairs, lone_stream, small_stream, sparse_stream, tile_for
 from fedsparsify.inference.weights import Weights
 from fedsparsify.inference.winograd import POINTS, of_weights
 
@@ -28,6 +30,16 @@ def test_a_stream_by_hand() -> None:
     assert made[[3, 5]].view(np.float32).tolist() == [2, 3]
     assert made[[4, 6]].tolist() == [16, 32]  # second column: one vector of 4 floats; second channel: two
     assert made[7:].tolist() == [0, 0, 0]
+
+
+def test_a_stream_of_lone_pixels_by_hand() -> None:
+    """An image of 2 x 2: a count, then weights with the lanes that stay inside, above the offset of what they read."""
+    step = replace(conv([[[[0, 0, 0], [0, 5, 6], [0, 0, 0]]], [[[7, 0, 0], [0, 0, 0], [0, 0, 0]]]]), padding=(1, 1))
+    made = lone_stream(step, Place((1, 2, 2), (2, 2), (1, 1), lanes=4))
+    floats = made.view(np.float32)
+    assert (made[0], made[5]) == (2, 1)
+    assert floats[[1, 3, 6]].tolist() == [5, 6, 7]
+    assert [(made[k] & 0xFFFF, made[k] >> 16) for k in (2, 4, 7)] == [(0, 0b1111), (1, 0b0101), (0xFFFD, 0b1000)]
 
 
 def test_neighbours_pair_up() -> None:

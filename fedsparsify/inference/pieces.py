@@ -1,0 +1,51 @@
+"""Arrays that a program's rows point into."""
+
+from __future__ import annotations
+
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+RUNS = (4, 2, 1)  # floats that are moved at a time
+
+
+class Pieces:
+    """Arrays laid end to end; equal ones are kept once."""
+
+    def __init__(self, dtype: Any) -> None:
+        self._dtype = dtype
+        self._parts: list[NDArray[Any]] = []
+        self._known: dict[int, list[tuple[int, NDArray[Any]]]] = {}
+        self._size = 0
+
+    def add(self, array: Any) -> int:
+        """Where the array lies."""
+        part = np.ascontiguousarray(array, self._dtype).ravel()
+        alike = self._known.setdefault(crc32(part.data), [])
+        for place, known in alike:
+            if known.size == part.size and known.tobytes() == part.tobytes():
+                return place
+        alike.append((self._size, part))
+        self._parts.append(part)
+        self._size += part.size
+        return alike[-1][0]
+
+    def joined(self) -> NDArray[Any]:
+        """All of them as one array."""
+        return np.concatenate([np.zeros(0, self._dtype), *self._parts])
+
+
+def runs_of(source: NDArray[np.int32], target: NDArray[np.int32]) -> tuple[NDArray[np.int32], int]:
+    """What goes where, image by image: pairs (from, to) of where runs begin that stay together; their length."""
+    order = np.argsort(target, axis=1, kind="stable")
+    source, target = np.take_along_axis(source, order, 1), np.take_along_axis(target, order, 1)
+    run = next(run for run in RUNS if _together(source, run) and _together(target, run))
+    return np.stack([source[:, ::run].ravel(), target[:, ::run].ravel()], 1), run
+
+
+def _together(places: NDArray[np.int32], run: int) -> bool:
+    """Whether places come in runs of neighbours."""
+    count = places.shape[1]
+    return count % run == 0 and bool((places == places[:, ::run].repeat(run, 1) + np.arange(count) % run).all())
