@@ -209,7 +209,8 @@ class Builder:
         old, new = self._pixels(source, images), self._pixels(target, images)
         if source.bands == 1:
             pairs = self._pairs(old, new)
-            self._each(Kind.MOVE, image, [source], target, source=source.origin, **ends, **pairs)
+            far = {"flag": int(self.total > 1)}
+            self._each(Kind.MOVE, image, [source], target, source=source.origin, **ends, **pairs, **far)
             return
         parts = [self._pairs(old, part) for part in np.split(new, source.bands, axis=1)]
         if target.apart:

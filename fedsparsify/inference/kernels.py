@@ -19,6 +19,7 @@ from .dense_kernels import dense, winograd
 from .operations import JOB, NEXT_PLACE, OPERATION, ORDER_WORDS, Kind
 from .sparse_kernels import linear, lone, small, sparse
 from .vectors import (
+    ask_for,
     await_mail,
     copy_floats,
     exchange,
@@ -182,7 +183,10 @@ def _move_runs(run: Any, op: Any, source: Any, target: Any, indices: Any, images
         a, b = source + 4 * c * op.source_channel, target + 4 * c * op.target_channel
         at = indices + 4 * op.table
         for _ in range(count):
-            copy_floats(run, b + 4 * read_int(at + 4), a + 4 * read_int(at))
+            place = b + 4 * read_int(at + 4)
+            copy_floats(run, place, a + 4 * read_int(at))
+            if op.flag > 0:  # where it goes is far
+                ask_for(place + 4 * op.target_channel)
             at += 8
 
 

@@ -39,6 +39,17 @@ def copy_floats(_, run, target, source):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def ask_for(_, address):  # type: ignore[no-untyped-def]
+    """Ask for the cache line at an address, which will be written."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        Emitter(builder, 1).ask(args[0], writing=True)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@intrinsic
 def shift_lanes(_, width, target, source, mask, fill):  # type: ignore[no-untyped-def]
     """The vector at any address `source` to `target`; lanes where the mask holds 0 take the fill."""
     (lanes,) = sides(width)

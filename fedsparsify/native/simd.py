@@ -57,13 +57,17 @@ class Emitter:
 
     def ask_ahead(self, address: Any) -> None:
         """Ask for what a stream will hold in a while; the processor does by itself, but stops at the end of a page."""
+        self.ask(self.at(address, AHEAD))
+
+    def ask(self, address: Any, writing: bool = False) -> None:
+        """Ask for a cache line, to read it or to write it."""
         pointer = ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [pointer, I32, I32, I32])
         name = "llvm.prefetch.p0i8"
         known = self.builder.module.globals.get(name)
-        numbers = [ir.Constant(I32, value) for value in (0, 3, 1)]  # to read, near, data
-        later = self.builder.inttoptr(self.at(address, AHEAD), pointer)
-        self.builder.call(known or ir.Function(self.builder.module, kind, name), [later, *numbers])
+        numbers = [ir.Constant(I32, value) for value in (int(writing), 3, 1)]  # near, data
+        place = self.builder.inttoptr(address, pointer)
+        self.builder.call(known or ir.Function(self.builder.module, kind, name), [place, *numbers])
 
     def constant(self, value: float) -> Any:
         """The same constant in every lane."""
