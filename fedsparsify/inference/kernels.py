@@ -68,7 +68,7 @@ def entries(lanes: int) -> list[Any]:
     return [served, post.py_func]
 
 
-@compiled
+@inlined
 def execute(width: Any, program: Any, arena: Any, x: Any, y: Any, images: Any, gate: Any, comings: Any) -> None:
     """Run a program over one block of `images` images at address x, into y; the gate has counted `comings` before."""
     header = longs(program)
@@ -119,43 +119,36 @@ def execute(width: Any, program: Any, arena: Any, x: Any, y: Any, images: Any, g
 
 @inlined
 def serve(width: Any, orders: Any, count: Any, arena: Any, x: Any, y: Any, mail: Any, gate: Any) -> None:
-    """Carry out orders in an arena; or, with a mailbox, the job in it once, or every job until none comes for a while.
+    """Carry out `count` orders in an arena; or, with a mailbox, one's part of the job in it, once if there is a count.
 
-    One function for all, as each that Python calls takes seconds to compile.
+    Without one every job is done until none comes for a while. One's part is the order of one's number, or, of a job
+    done `together`, any orders that are left. One function for all, with one call of `execute`, as each that is
+    compiled takes seconds.
     """
-    if mail == 0:
-        for k in range(count):
+    words, step, together, worker, comings, last = longs(mail), 1, 0, 0, 0, count
+    while mail == 0 or count > 0 or await_mail(mail, gate) == JOB:
+        k = 0
+        if mail != 0:
+            orders, last, x, y, comings, together, worker = (
+                words[1],
+                words[2],
+                words[3],
+                words[4],
+                words[5],
+                words[6],
+                words[8],
+            )
+            step = last  # one order
+            k = worker if together == 0 else take_number(gate + 8 * NEXT_PLACE)
+        while k < last:
             order = longs(orders + k * ORDER_BYTES)
-            execute(width, order[0], arena, x + order[3], y + order[4], order[5], gate, 0)
-        return
-    if count > 0:
-        _member(width, mail, gate)
-        return
-    while await_mail(mail, gate) == JOB:
-        _member(width, mail, gate)
-
-
-@compiled
-def _member(width: Any, mail: Any, gate: Any) -> None:
-    """One member's part of a job: the order of its number, or, of a job done `together`, orders while there are any."""
-    words = longs(mail)
-    orders, count, x, y, comings, together, worker = (
-        words[1],
-        words[2],
-        words[3],
-        words[4],
-        words[5],
-        words[6],
-        words[8],
-    )
-    k = worker if together == 0 else take_number(gate + 8 * NEXT_PLACE)
-    while k < count:
-        order = longs(orders + k * ORDER_BYTES)
-        arena = order[1] + worker * order[2]
-        execute(width, order[0], arena, x + order[3], y + order[4], order[5], gate, comings)
-        k = count if together == 0 else take_number(gate + 8 * NEXT_PLACE)
-    if together > 0:
-        meet(gate, comings + together)
+            place = arena if mail == 0 else order[1] + worker * order[2]
+            execute(width, order[0], place, x + order[3], y + order[4], order[5], gate, comings)
+            k = k + step if together == 0 else take_number(gate + 8 * NEXT_PLACE)
+        if together > 0:
+            meet(gate, comings + together)
+        if mail == 0 or count > 0:
+            break
 
 
 @compiled
