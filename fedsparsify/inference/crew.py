@@ -10,6 +10,7 @@ from weakref import finalize
 import numpy as np
 from numpy.typing import NDArray
 
+from ..model import Floats
 from ..native.lines import address_of
 from .native import Native, yield_address
 from .operations import ASLEEP, JOB, MAIL_WORDS, NEXT_PLACE, QUIT, YIELD_PLACE, Orders
@@ -24,6 +25,7 @@ class Mailbox(NamedTuple):
     words: Words
     address: int
     bell: Event
+    held: list[object]  # memory that the job's addresses point into; a helper outlives its crew
 
     def post(self, native: Native, state: int) -> int:
         """Put a state into it; what it held before."""
@@ -36,11 +38,13 @@ class Crew:
 
     def __init__(self, native: Native, threads: int) -> None:
         self.lock, self.process = Lock(), getpid()
+        self.lost = False  # where Ctrl-C came between the helpers' orders and the leader's part, they wait for ever
         self._native, self._comings = native, 0
-        self._arenas: dict[int, Arena] = {}
+        self._arenas: dict[Program, Arena] = {}
         self._gate = np.zeros(NEXT_PLACE + 8, np.int64)
         self._gate[YIELD_PLACE] = yield_address()
-        self._mails = [_mailbox(worker) for worker in range(threads)]
+        self._gate_address = address_of(self._gate)
+        self._mails = [_mailbox(worker, self._arenas) for worker in range(threads)]
         for mail in self._mails[1:]:
             words = native, mail, self._gate
             Thread(target=_help, args=words, name="fedsparsify-helper", daemon=True).start()
@@ -48,31 +52,33 @@ class Crew:
 
     def arena(self, program: Program, members: int) -> Arena:
         """Working memory of a program: one that its workers share, or one for each member, end to end."""
-        if id(program) not in self._arenas:
-            self._arenas[id(program)] = program.arena(1 if len(program.tables) > 1 else members)
-        return self._arenas[id(program)]
+        if program not in self._arenas:
+            self._arenas[program] = program.arena(1 if len(program.tables) > 1 else members)
+        return self._arenas[program]
 
-    def run(self, orders: Orders, members: int, x: int, y: int, comings: int) -> None:
+    def run(self, orders: Orders, members: int, x: Floats, y: Floats, comings: int) -> None:
         """Some orders: each for the member of its number, who come to the gate so often, or, if never, for who is free.
 
         Returns when every member is done.
         """
-        together = 0 if comings else members
+        together, self.lost = 0 if comings else members, True
         self._gate[NEXT_PLACE] = 0
-        job = orders.address, orders.size, x, y, self._comings, together
+        job = orders.address, orders.size, address_of(x), address_of(y), self._comings, together
         for mail in self._mails[:members]:
-            mail.words[1:7] = job
+            mail.words[1:7], mail.held[1] = job, (orders, x, y)
         for mail in self._mails[1:members]:
             if mail.post(self._native, JOB) == ASLEEP:
                 mail.bell.set()
-        self._native.lead(self._mails[0].address, self._gate.ctypes.data)
-        self._comings += comings or members
+        self._native.lead(self._mails[0].address, self._gate_address)
+        for mail in self._mails[:members]:
+            mail.held[1] = None
+        self._comings, self.lost = self._comings + (comings or members), False
 
 
-def _mailbox(worker: int) -> Mailbox:
+def _mailbox(worker: int, memory: object) -> Mailbox:
     words = np.zeros(16, np.int64)
     words[MAIL_WORDS.index("worker")] = worker
-    return Mailbox(words, address_of(words), Event())
+    return Mailbox(words, address_of(words), Event(), [memory, None])
 
 
 def _help(native: Native, mail: Mailbox, gate: Words) -> None:

@@ -101,9 +101,8 @@ class Engine:
         x = np.ascontiguousarray(batch, np.float32)
         plan = self._plans.get(x.shape) or self._plan(x.shape)
         y = np.empty(plan.outputs, np.float32)
-        ends = address_of(x), address_of(y)
-        if plan.members == 1 or not self._run_together(plan, *ends):
-            self._run_alone(plan, *ends)
+        if plan.members == 1 or not self._run_together(plan, x, y):
+            self._run_alone(plan, x, y)
         if self.first_run_seconds is None:
             self.first_run_seconds = perf_counter() - started
         return y
@@ -169,15 +168,21 @@ class Engine:
             return 1
         return next((wide for wide in (4, 2) if images > wide // 2 * self.lanes), 1)
 
-    def _run_together(self, plan: Plan, x: int, y: int) -> bool:
+    def _run_together(self, plan: Plan, x: Floats, y: Floats) -> bool:
         """Let the crew serve a batch, if it is free; one image goes the way that is faster at present."""
         crew = self._crew
         if crew is None or crew.process != getpid():
             with self._lock:
-                crew = self._crew = Crew(self._native, self.threads)
+                if self._crew is crew:
+                    self._crew = Crew(self._native, self.threads)
+                crew = self._crew
+            assert crew
         if not crew.lock.acquire(blocking=False):
             return False
         try:
+            if crew.lost:
+                self._crew = None
+                return False
             if plan.orders is None or plan.crew is not crew:
                 plan.orders, plan.crew = self._orders(plan, crew), crew
             if plan.shared is None:
@@ -203,13 +208,13 @@ class Engine:
             rows.append((program.addresses[0], arena.address, arena.apart, *ends))
         return Orders.of(rows)
 
-    def _run_alone(self, plan: Plan, x: int, y: int) -> None:
+    def _run_alone(self, plan: Plan, x: Floats, y: Floats) -> None:
         for program, orders in plan.alone:
             try:
                 arena = program.arenas.pop()
             except IndexError:
                 arena = program.arena()
-            self._native.execute(orders.address, orders.size, arena.address, x, y)
+            self._native.execute(orders.address, orders.size, arena.address, address_of(x), address_of(y))
             program.arenas.append(arena)
 
     def _program(self, key: Key) -> Program:

@@ -297,6 +297,23 @@ def test_threads_share_an_engine_and_bits_do_not_change() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(alone, together, strict=True))
 
 
+def test_a_run_that_was_interrupted_does_not_stop_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_of(enliven(build("cnn", (3, 32, 32), 10, seed=4), 0.5), threads=2)
+    batch = np.random.default_rng(0).normal(size=(40, 3, 32, 32)).astype(np.float32)
+    expected, crew = engine.run(batch), engine._crew
+    assert crew
+
+    def interrupt(*_: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(engine._native, "lead", interrupt)
+        engine.run(batch)
+    assert all(np.array_equal(engine.run(batch), expected) for _ in range(2))
+    assert engine._crew not in (None, crew)
+    crew._gate[0] += 2  # the helper that waits for its leader
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
 @pytest.mark.parametrize("images", [1, 40])
 def test_a_forked_process_has_helpers_of_its_own(images: int) -> None:
