@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from .errors import FedSparsifyError
@@ -21,7 +22,8 @@ EXTRAS = {
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line. A service manager's wish to stop is the same as Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         import click
 

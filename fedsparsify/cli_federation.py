@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
@@ -25,15 +23,6 @@ PATH = click.Path(path_type=Path)
 def _say(console: Console) -> Callable[[str], None]:
     """Print the Flower command that is about to run."""
     return lambda command: console.print(f"$ {command}", style="dim", soft_wrap=True, highlight=False, markup=False)
-
-
-def _end_on_sigterm() -> None:
-    """A service manager's wish to stop is the same as Ctrl-C."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, end)
 
 
 def _patience(command: Callable[..., int]) -> Callable[..., int]:
@@ -98,7 +87,6 @@ def serve(
         for text in (f"export FLWR_HOME={link.home}", *map(shown, (link.superlink(), *link.register(), link.run(app)))):
             console.print(text, soft_wrap=True, highlight=False)
         return 0
-    _end_on_sigterm()
     server = Server(link, _say(console))
     try:
         with server.open(), Progress(console, made) as progress:
@@ -180,7 +168,6 @@ def join(
     command = supernode(superlink, ca, key, port or free_port(), told)
     home.mkdir(parents=True, exist_ok=True)
     _say(console)(shown(command))
-    _end_on_sigterm()
     try:
         return stay(command, home / "flower", tries, console.print)
     except KeyboardInterrupt:

@@ -134,12 +134,13 @@ def test_another_configuration_is_refused_on_resume(here):
     assert here("run", *SMALL, "--out", "o")[0] == 2
 
 
-def test_ctrl_c_says_how_to_go_on(elsewhere):
+@pytest.mark.parametrize("wish", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_stopped_run_says_how_to_go_on(elsewhere, wish):
     words = [sys.executable, "-m", "fedsparsify", "run", "--out", "o", "--rounds", "500"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not (elsewhere / "o" / "history.jsonl").exists() or not (elsewhere / "o" / "history.jsonl").stat().st_size:
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(wish)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "fedsparsify run --out o --resume" in out

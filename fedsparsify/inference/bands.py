@@ -29,7 +29,7 @@ def in_bands(
 ) -> list[Level]:
     """The levels, of which the first begins with as many steps in bands as pays; bits stay what they were."""
     first, *rest = levels
-    count, last = 0, 0
+    last = 0
     if first.grid != (1, 1) and _fits(shapes[INPUT], first.blocks.get(INPUT, (1, 1)), first.grid, workers):
         for count, step in enumerate(first.steps):
             output = not rest and step is first.steps[-1]
@@ -42,7 +42,7 @@ def in_bands(
     halves = {name: (rows // workers, columns) for name, (rows, columns) in first.blocks.items()}
     banded = Level(first.grid, first.steps[:last], _touched(first.steps[:last], halves), workers)
     whole = Level(first.grid, first.steps[last:], _touched(first.steps[last:], first.blocks))
-    return [banded, *([whole] if whole.steps else []), *rest]
+    return [level for level in (banded, whole, *rest) if level.steps]
 
 
 def _touched(steps: Sequence[Step], blocks: Mapping[str, Pair]) -> dict[str, Pair]:

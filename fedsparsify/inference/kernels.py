@@ -170,16 +170,16 @@ def _move(op: Any, source: Any, target: Any, indices: Any, images: Any) -> None:
 
 @compiled
 def _move_runs(run: Any, op: Any, source: Any, target: Any, indices: Any, images: Any) -> None:
-    """Channel by channel: pairs (from, to) of each image that is there."""
-    count = min(op.count, images * op.per_image)
+    """Channel by channel: pairs (from, to) of each image that is there; what is far is asked for a channel ahead."""
+    count, far, apart = min(op.count, images * op.per_image), op.flag > 0, 4 * op.target_channel
     for c in range(op.channels):
-        a, b = source + 4 * c * op.source_channel, target + 4 * c * op.target_channel
+        a, b = source + 4 * c * op.source_channel, target + c * apart
         at = indices + 4 * op.table
+        if far:
+            for k in range(count):
+                ask_for(b + apart + 4 * read_int(at + 8 * k + 4))
         for _ in range(count):
-            place = b + 4 * read_int(at + 4)
-            copy_floats(run, place, a + 4 * read_int(at))
-            if op.flag > 0:  # where it goes is far
-                ask_for(place + 4 * op.target_channel)
+            copy_floats(run, b + 4 * read_int(at + 4), a + 4 * read_int(at))
             at += 8
 
 

@@ -8,7 +8,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-RUNS = (4, 2, 1)  # floats that are moved at a time
+RUNS = (4, 2)  # floats that are moved at a time, where they stay together
 
 
 class Pieces:
@@ -40,9 +40,11 @@ class Pieces:
 def runs_of(source: NDArray[np.int32], target: NDArray[np.int32]) -> tuple[NDArray[np.int32], int]:
     """What goes where, image by image: pairs (from, to) of where runs begin that stay together; their length."""
     order = np.argsort(target, axis=1, kind="stable")
-    source, target = np.take_along_axis(source, order, 1), np.take_along_axis(target, order, 1)
-    run = next(run for run in RUNS if _together(source, run) and _together(target, run))
-    return np.stack([source[:, ::run].ravel(), target[:, ::run].ravel()], 1), run
+    near, there = np.take_along_axis(source, order, 1), np.take_along_axis(target, order, 1)
+    for run in RUNS:
+        if _together(near, run) and _together(there, run):
+            return np.stack([near[:, ::run].ravel(), there[:, ::run].ravel()], 1), run
+    return np.stack([source.ravel(), target.ravel()], 1), 1  # in the order they come, which reads line by line
 
 
 def _together(places: NDArray[np.int32], run: int) -> bool:

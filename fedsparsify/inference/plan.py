@@ -5,7 +5,7 @@ several: with a 4 × 4 grid, lane 5 holds the block in the second row and second
 aligned loads only, pooling stays inside a lane, and the same kernel serves one image and a batch. Borders between
 blocks (the halo) are copied from lane to lane. Deep layers have small images, so the grid becomes coarser on the way
 and more images share a vector; at 1 × 1 the lanes are images, and every operation fits. Where a batch meets layers
-that kept many of their weights, blocks are twice as wide as high, as Winograd's larger tile is.
+that kept most of their weights, blocks are twice as wide as high, as Winograd's larger tile is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ GRIDS: dict[int, tuple[tuple[Pair, ...], ...]] = {  # of each level: the usual o
     4: (((2, 2), (2, 1)), ((1, 1),)),
 }
 DENSE_ENOUGH = 0.2  # density from which Winograd's larger tile takes less time than the weights that are left
-WIDE_SHARE = 0.15  # of such layers in a level's products from which wide blocks pay
 COMFORTABLE = 4  # pixels a side of a block under which a batch is better served by a coarser grid
 SMALL = 4  # cells of a block over which the sparse kernel is as fast as a dense product
 ROUNDINGS = (1, 2, 4, 8)
@@ -116,7 +115,7 @@ def levels_of(steps: Sequence[Step], shapes: dict[str, Shape], lanes: int, singl
     for usual, *others in GRIDS[lanes]:
         level = _level(steps[start:], shapes, usual, single)
         for wide in others:
-            if not single and wide_pays(level.steps, shapes):
+            if not single and mostly_dense(level.steps, shapes):
                 trial = _level(steps[start:], shapes, wide, single)
                 level = trial if len(trial.steps) >= len(level.steps) else level
         if level.steps:
@@ -125,15 +124,15 @@ def levels_of(steps: Sequence[Step], shapes: dict[str, Shape], lanes: int, singl
     return levels
 
 
-def wide_pays(steps: Sequence[Step], shapes: dict[str, Shape]) -> bool:
-    """Whether enough products of some steps belong to layers that Winograd serves; others lose nothing."""
+def mostly_dense(steps: Sequence[Step], shapes: dict[str, Shape]) -> bool:
+    """Whether most products of some steps belong to layers that Winograd serves."""
     products, dense = 0, 0
     for step in steps:
         if isinstance(step, Conv):
             count = prod(step.weight.shape) * prod(shapes[step.name][1:])
             products += count
             dense += count * winograd_fits(step) * (step.weight.density > DENSE_ENOUGH)
-    return dense > WIDE_SHARE * products
+    return 2 * dense > products
 
 
 def winograd_fits(step: Conv) -> bool:
