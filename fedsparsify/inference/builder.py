@@ -64,7 +64,7 @@ class Builder:
         for step, source, target in self._convolutions():
             if step.name not in self.recipes:
                 self.recipes[step.name] = self._choose(step, source, target)
-        if self.workers.count > 1:
+        if self.workers.count > 1 and self.total == 1:
             self._lay(in_bands(self.levels, self.shapes, self.lanes, self.workers.count, self.recipes))
         self.pools = {name: pool for level in self.levels for name, pool in pools_behind(level, self.steps).items()}
         for step, _, target in self._convolutions():

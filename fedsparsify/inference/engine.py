@@ -31,7 +31,8 @@ from .steps import Flatten, read_steps
 
 Key = tuple[tuple[int, ...], bool, int, int]  # shape of a sample, one image?, vectors side by side, workers
 SHARED_VECTORS = 150_000  # multiplications from which one image is worth a second thread
-DIVIDED_VECTORS = 1_000_000  # the same for a batch, whose threads are not kept awake
+FLAT_VECTORS = 100_000  # the same for a batch of a flat network that is one block, which threads share by channels
+DIVIDED_VECTORS = 1_000_000  # the same for a batch that is divided, of which helpers may be asleep
 MOST_PLANS = 256  # shapes of batches that are remembered
 
 
@@ -52,7 +53,7 @@ class Plan:
     jobs: list[Job]
     alone: list[tuple[Program, Orders]]
     members: int
-    shared: Program | None = None  # by which all members serve one image
+    shared: Program | None = None  # by which all members serve the only job
     pace: Pace = field(default_factory=Pace)
     orders: Orders | None = None  # of the members, in their crew's arenas
     crew: Crew | None = None
@@ -126,8 +127,10 @@ class Engine:
             (program, Orders.of([(program.addresses[0], 0, 0, *job[1:]) for job in jobs if job.program is program]))
             for program in dict.fromkeys(job.program for job in jobs)
         ]
-        if images == 1 and self.threads > 1 and vectors > SHARED_VECTORS:
-            plan = Plan(outputs, jobs, alone, self.threads, self._program((shape, True, 1, self.threads)))
+        large = vectors > SHARED_VECTORS if images == 1 else len(shape) == 1 and images * vectors > FLAT_VECTORS
+        if self.threads > 1 and len(jobs) == 1 and large:
+            key = (shape, images == 1, self._width(images, shape), self.threads)
+            plan = Plan(outputs, jobs, alone, self.threads, self._program(key))
         else:
             plan = Plan(outputs, jobs, alone, max(1, min(threads, len(jobs))))
         if len(self._plans) >= MOST_PLANS:
@@ -201,7 +204,8 @@ class Engine:
     def _orders(self, plan: Plan, crew: Crew) -> Orders:
         if plan.shared is not None:
             arena = crew.arena(plan.shared, plan.members)
-            return Orders.of([(address, arena.address, 0, 0, 0, 1) for address in plan.shared.addresses])
+            images = plan.jobs[0].images
+            return Orders.of([(address, arena.address, 0, 0, 0, images) for address in plan.shared.addresses])
         rows = []
         for program, *ends in plan.jobs:
             arena = crew.arena(program, self.threads)
