@@ -21,13 +21,13 @@ from ..native.machine import cores_here, lanes_here
 from ..wire.artefact import load, load_network
 from .builder import weight_vectors
 from .crew import Crew
-from .layers import KERNELS, Recipe
+from .layers import KERNELS, SURELY_DENSE, Recipe
 from .native import native_code
 from .operations import Orders
 from .pace import Pace
 from .program import Program, build_program
 from .shapes import Shape, is_flat, shapes_of
-from .steps import Flatten, read_steps
+from .steps import Conv, Flatten, read_steps
 
 Key = tuple[tuple[int, ...], bool, int, int]  # shape of a sample, one image?, vectors side by side, workers
 SHARED_VECTORS = 150_000  # multiplications from which one image is worth a second thread
@@ -117,7 +117,8 @@ class Engine:
         made = self._shapes_of(shape)[self._steps[-1].name]
         outputs = (images, prod(made)) if is_flat(self._steps, len(sample)) else (images, *made)
         vectors = weight_vectors(self._steps, self._shapes_of(shape), self.lanes)
-        threads = self.threads if images * vectors > DIVIDED_VECTORS else 1
+        least = FLAT_VECTORS if self._surely_dense(shape) else DIVIDED_VECTORS
+        threads = self.threads if images * vectors > least else 1
         sizes = 4 * prod(sample), 4 * prod(made)
         jobs = [
             Job(self._program(key), first * sizes[0], first * sizes[1], count)
@@ -129,7 +130,7 @@ class Engine:
         ]
         large = vectors > SHARED_VECTORS if images == 1 else len(shape) == 1 and images * vectors > FLAT_VECTORS
         if self.threads > 1 and len(jobs) == 1 and large:
-            key = (shape, images == 1, self._width(images, shape), self.threads)
+            key = (shape, images == 1, self._width(images, shape, 1), self.threads)
             plan = Plan(outputs, jobs, alone, self.threads, self._program(key))
         else:
             plan = Plan(outputs, jobs, alone, max(1, min(threads, len(jobs))))
@@ -145,7 +146,7 @@ class Engine:
 
     def _blocks(self, images: int, shape: tuple[int, ...], threads: int) -> Iterable[tuple[Key, int, int]]:
         """Which program serves which images: (program, first image, how many)."""
-        wide = self._width(images, shape)
+        wide = self._width(images, shape, threads)
         block = wide * self.lanes
         rest = images % block if wide == 1 and images % block <= self.lanes // 4 else 0
         together = images - rest
@@ -165,11 +166,18 @@ class Engine:
             self._shapes[shape] = shapes_of(self._steps, shape)
         return self._shapes[shape]
 
-    def _width(self, images: int, shape: tuple[int, ...]) -> int:
-        """How many vectors of images a flat network takes side by side."""
+    def _surely_dense(self, shape: tuple[int, ...]) -> bool:
+        """Whether a flat network has dense products only, whose bits do not depend on the images side by side."""
+        layers = [step for step in self._steps if isinstance(step, Conv)]
+        dense = self.kernels == "dense" or all(step.weight.density > SURELY_DENSE for step in layers)
+        return len(shape) == 1 and self.kernels != "sparse" and dense
+
+    def _width(self, images: int, shape: tuple[int, ...], threads: int) -> int:
+        """How many vectors of images a flat network takes side by side; fewer where each thread can get some."""
         if len(shape) == 3:
             return 1
-        return next((wide for wide in (4, 2) if images > wide // 2 * self.lanes), 1)
+        enough = self.lanes * (threads if self._surely_dense(shape) else 1)
+        return next((wide for wide in (4, 2) if images > wide // 2 * enough), 1)
 
     def _run_together(self, plan: Plan, x: Floats, y: Floats) -> bool:
         """Let the crew serve a batch, if it is free; one image goes the way that is faster at present."""
