@@ -25,7 +25,7 @@ from .windows import pool_windows
 from .workers import Workers
 
 Integers = NDArray[np.int32]
-FAR_FLOATS = 1 << 19  # of an arena whose values do not stay in the second-level cache
+FAR_ARENA = 1 << 19  # of an arena whose values do not stay in the second-level cache
 CONVOLUTIONS = (Kind.SPARSE, Kind.SMALL, Kind.LINEAR, Kind.LONE, Kind.DENSE, Kind.WINOGRAD)
 
 
@@ -211,7 +211,7 @@ class Builder:
         old, new = self._pixels(source, images), self._pixels(target, images)
         if source.bands == 1:
             pairs = self._pairs(old, new)
-            far = {"flag": int(self.total > 1 and self.floats > FAR_FLOATS)}
+            far = {"flag": int(self.total > 1 and self.floats > FAR_ARENA)}
             self._each(Kind.MOVE, image, [source], target, source=source.origin, **ends, **pairs, **far)
             return
         parts = [self._pairs(old, part) for part in np.split(new, source.bands, axis=1)]

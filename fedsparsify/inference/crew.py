@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..model import Floats
 from ..native.lines import address_of
 from .native import Native, yield_address
-from .operations import ASLEEP, JOB, MAIL_WORDS, NEXT_PLACE, QUIT, YIELD_PLACE, Orders
+from .operations import ASLEEP, BEFORE, JOB, NEXT_PLACE, QUIT, WORKER, YIELD_PLACE, Orders
 from .program import Arena, Program
 
 Words = NDArray[np.int64]
@@ -30,7 +30,7 @@ class Mailbox(NamedTuple):
     def post(self, native: Native, state: int) -> int:
         """Put a state into it; what it held before."""
         native.post(self.address, state)
-        return int(self.words[MAIL_WORDS.index("before")])
+        return int(self.words[BEFORE])
 
 
 class Crew:
@@ -77,7 +77,7 @@ class Crew:
 
 def _mailbox(worker: int, memory: object) -> Mailbox:
     words = np.zeros(16, np.int64)
-    words[MAIL_WORDS.index("worker")] = worker
+    words[WORKER] = worker
     return Mailbox(words, address_of(words), Event(), [memory, None])
 
 

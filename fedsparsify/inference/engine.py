@@ -21,7 +21,7 @@ from ..native.machine import cores_here, lanes_here
 from ..wire.artefact import load, load_network
 from .builder import weight_vectors
 from .crew import Crew
-from .layers import KERNELS, SURELY_DENSE, Recipe
+from .layers import KERNELS, Recipe, surely_dense
 from .native import native_code
 from .operations import Orders
 from .pace import Pace
@@ -169,8 +169,7 @@ class Engine:
     def _surely_dense(self, shape: tuple[int, ...]) -> bool:
         """Whether a flat network has dense products only, whose bits do not depend on the images side by side."""
         layers = [step for step in self._steps if isinstance(step, Conv)]
-        dense = self.kernels == "dense" or all(step.weight.density > SURELY_DENSE for step in layers)
-        return len(shape) == 1 and self.kernels != "sparse" and dense
+        return len(shape) == 1 and all(surely_dense(step, self.kernels) for step in layers)
 
     def _width(self, images: int, shape: tuple[int, ...], threads: int) -> int:
         """How many vectors of images a flat network takes side by side; fewer where each thread can get some."""

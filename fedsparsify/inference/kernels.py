@@ -16,7 +16,7 @@ from ..native.memory import floats, ints, longs, seen_as
 from ..native.simd import transpose
 from .curves import bend
 from .dense_kernels import dense, winograd
-from .operations import JOB, NEXT_PLACE, OPERATION, ORDER_WORDS, Kind
+from .operations import BEFORE, JOB, NEXT_PLACE, OPERATION, ORDER_WORDS, WORKER, Kind
 from .sparse_kernels import linear, lone, small, sparse
 from .vectors import (
     ask_for,
@@ -136,7 +136,7 @@ def serve(width: Any, orders: Any, count: Any, arena: Any, x: Any, y: Any, mail:
                 words[4],
                 words[5],
                 words[6],
-                words[8],
+                words[WORKER],
             )
             step = last  # one order
             k = worker if together == 0 else take_number(gate + 8 * NEXT_PLACE)
@@ -154,7 +154,7 @@ def serve(width: Any, orders: Any, count: Any, arena: Any, x: Any, y: Any, mail:
 @compiled
 def post(mail: Any, state: Any) -> None:
     """Put a state into a mailbox, and beside it what it held before."""
-    longs(mail)[7] = exchange(mail, state)
+    longs(mail)[BEFORE] = exchange(mail, state)
 
 
 @inlined

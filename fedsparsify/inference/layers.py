@@ -69,13 +69,18 @@ def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs,
     density = step.weight.density
     if dense is None or kernels == "sparse":
         return sparse
-    if kernels == "dense" or density > SURELY_DENSE:
+    if surely_dense(step, kernels):
         return dense
     if density < SURELY_SPARSE:
         return sparse
     part = step.part(0, mine)
     seconds = costs([make(recipe, part, source, target) for recipe in (sparse, dense)])
     return dense if seconds[1] < CLEARLY * seconds[0] else sparse
+
+
+def surely_dense(step: Conv, kernels: str) -> bool:
+    """Whether a layer takes a dense kernel, where there is one, without being measured."""
+    return kernels == "dense" or (kernels != "sparse" and step.weight.density > SURELY_DENSE)
 
 
 def _dense_recipe(step: Conv, target: Place) -> Recipe | None:

@@ -66,6 +66,7 @@ OPERATION = np.dtype([(name, np.int64) for name in _INTEGERS] + [("low", np.floa
 PLANE_GAP = 64  # bytes between two frequencies' values, which else would all fall into one set of the nearest cache
 IDLE, JOB, ASLEEP, QUIT = range(4)  # states of a helper's mailbox
 MAIL_WORDS = ("state", "orders", "count", "x", "y", "comings", "together", "before", "worker")
+BEFORE, WORKER = MAIL_WORDS.index("before"), MAIL_WORDS.index("worker")
 YIELD_PLACE = 8  # the word of a gate that holds the address of the function that gives the core away
 NEXT_PLACE = 16  # the word of a gate that counts the orders that were taken
 ORDER_WORDS = ("program", "arena", "apart", "x", "y", "images")  # apart: bytes from a worker's arena to the next one's

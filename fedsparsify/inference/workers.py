@@ -79,8 +79,8 @@ class Workers:
         return id(place) in self._fresh
 
     def everywhere(self, place: Place) -> bool:
-        """Whether each worker has, or makes, all of a value's channels in memory of its own."""
-        return place.bands > 1 or (place.apart > 0 and id(place) not in self._held)
+        """Whether each worker has, or will have, all channels of a value in its own copy."""
+        return place.apart > 0 and id(place) not in self._held
 
     def bounds(self, place: Place) -> list[int]:
         """How a value's channels are divided: as they were written, else evenly."""
