@@ -2,51 +2,120 @@
 
 Supported, as a module, a function or a tensor method where torch has one: Linear, Conv2d, BatchNorm1d and 2d, ReLU,
 ReLU6, Sigmoid, Tanh, SiLU, Hardswish, GELU (exact), LeakyReLU, MaxPool2d, AvgPool2d, AdaptiveAvgPool2d, Flatten (and
-`x.view(x.size(0), -1)`), Softmax, the addition of two values; Dropout and Identity vanish. Anything else is
-`Untraceable`: the network trains all the same, only its file says no graph.
+`x.view(x.size(0), -1)`), Softmax, the addition of two values; Dropout and Identity vanish. Operations may work in
+place. Anything else is `Untraceable`: the network trains all the same, only its file has no graph.
 """
 
 from __future__ import annotations
 
+import operator
+import traceback
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from torch import fx, nn
 
 from .graph import INPUT, Node
 from .keyed import KeyedDropout
+from .modules import changed_forward
 from .networks import layout_of
-from .tracing_ops import CALLS, FUNCTIONS, Parts, Untraceable, is_batch_size, of_module
+from .tracing_ops import Parts, Untraceable, View, is_batch_size, of_call, of_module
 
-
-def graph_facts(module: nn.Module) -> dict[str, Any]:
-    """What a model's file says of the network: its graph, or why there is none."""
-    try:
-        return {"graph": [node.to_json() for node in trace(module)]}
-    except Untraceable as error:
-        return {"graph_missing": str(error)}
+TORCH = str(Path(nn.__file__).parents[1])
+PLACE = "place"  # under this key a node of torch.fx keeps the user's line that made it
+IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior", "ixor")
 
 
 def trace(module: nn.Module) -> tuple[Node, ...]:
     """The network as it evaluates, node by node."""
-    training = {child: child.training for child in module.modules()}
-    module.eval()
+    if why := changed_forward(module):
+        raise Untraceable(f"{why}, which no graph has")
     try:
+        module = deepcopy(module).eval()  # a forward may set attributes, which would hold proxies afterwards
         traced = _Tracer().trace(module)
     except Exception as error:  # a user's forward may raise anything while it is traced
-        raise Untraceable(f"torch.fx cannot trace the network: {str(error).splitlines()[0] or error!r}") from error
-    finally:
-        for child, mode in training.items():
-            child.training = mode
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        frames = traceback.walk_tb(error.__traceback__)
+        where = _place([(frame, line) for frame, line in frames][::-1])
+        raise Untraceable(f"torch.fx cannot trace the network: {reason}{where}") from error
     return _Reader(module).read(traced)
+
+
+class _Proxy(fx.Proxy):
+    """A proxy that knows `x += y`; torch's own records it as `x = x + y`, which is another network if x has aliases."""
+
+
+def _recorded(function: Any) -> Any:
+    return lambda proxy, other: proxy.tracer.create_proxy("call_function", function, (proxy, other), {})
+
+
+for _name in IN_PLACE:
+    setattr(_Proxy, f"__{_name}__", _recorded(getattr(operator, _name)))
 
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return isinstance(m, KeyedDropout) or super().is_leaf_module(m, module_qualified_name)
 
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        # Not by `record_stack_traces`: torch imports its compiler for that, which takes seconds.
+        node = super().create_node(*args, **kwargs)
+        node.meta[PLACE] = _place(traceback.walk_stack(None))
+        return node
+
+
+def _place(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """The innermost line of a user's own code inside `trace`, as the end of a message; frames come innermost first."""
+    for frame, line in frames:
+        code = frame.f_code
+        if code is trace.__code__:
+            break
+        if code.co_filename != __file__ and not code.co_filename.startswith(TORCH):
+            return f" (at {Path(code.co_filename).name}:{line}, in {code.co_name})"
+    return ""
+
+
+@dataclass
+class _Storage:
+    """Memory that several values may share. Each write in place gives it a new version."""
+
+    version: int = 0
+
+
+@dataclass
+class _Value:
+    """A tensor in the traced network: the name in the graph of what it holds now, and the memory that it lies in.
+
+    An operation in place changes the name, for every alias of the value. A view of the same memory is another value;
+    its version tells that it was overwritten, and there is no name for what it holds then.
+    """
+
+    name: str
+    storage: _Storage = field(default_factory=_Storage)
+    version: int = 0
+
+    def read(self) -> str:
+        if self.version != self.storage.version:
+            raise Untraceable("it reads a view of a value that was changed in place")
+        return self.name
+
+    def write(self, name: str) -> None:
+        self.storage.version += 1
+        self.name, self.version = name, self.storage.version
+
+    def view(self, name: str) -> _Value:
+        return _Value(name, self.storage, self.version)
+
 
 class _Reader:
-    """Turns fx nodes into ours. A value that vanishes (dropout) stands under the name of what it was made from."""
+    """Turns fx nodes into ours. What vanishes (dropout) is an alias of the value that it was made from."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
@@ -54,29 +123,35 @@ class _Reader:
         known = {spec.name for spec in layout_of(module)}
         tensors = (*module.named_buffers(), *module.named_parameters())
         self._names = {id(tensor): name for name, tensor in tensors if name in known}
-        self._values: dict[fx.Node, str] = {}
+        self._values: dict[fx.Node, _Value] = {}
         self._nodes: list[Node] = []
 
     def read(self, traced: fx.Graph) -> tuple[Node, ...]:
         nodes: Any = traced.nodes
         for node in nodes:
-            match node.op:
-                case "placeholder":
-                    self._placeholder(node)
-                case "call_module":
-                    self._call(node, of_module(self._module.get_submodule(str(node.target)), node))
-                case "call_function" | "call_method":
-                    self._function(node)
-                case "output":
+            try:
+                if node.op == "output":
                     return self._finish(node)
-                case _:
-                    raise Untraceable(f"the network reads the tensor {node.target!r} outside of a layer")
+                self._read(node)
+            except Untraceable as error:
+                raise Untraceable(f"{error}{node.meta.get(PLACE, '')}") from None
         raise Untraceable("the network returns nothing")
+
+    def _read(self, node: fx.Node) -> None:
+        match node.op:
+            case "placeholder":
+                self._placeholder(node)
+            case "call_module":
+                self._call(node, of_module(self._module.get_submodule(str(node.target)), node))
+            case "call_function" | "call_method":
+                self._function(node)
+            case _:
+                raise Untraceable(f"the network reads the tensor {node.target!r} outside of a layer")
 
     def _placeholder(self, node: fx.Node) -> None:
         if self._values:
             raise Untraceable(f"the network takes more than one input: {node.target!r}")
-        self._values[node] = INPUT
+        self._values[node] = _Value(INPUT)
 
     def _function(self, node: fx.Node) -> None:
         if node.op == "call_function" and node.target is getattr:
@@ -85,32 +160,44 @@ class _Reader:
             return  # a shape matters only to the view that uses it
         if is_batch_size(node) or (node.op == "call_method" and node.target == "size"):
             return
-        key = node.target if node.op == "call_method" else FUNCTIONS.get(node.target, node.target)
-        known = CALLS.get(key) if isinstance(key, str) else None
-        if known is None:
-            raise Untraceable(f"the network calls {getattr(node.target, '__name__', node.target)}, which no graph has")
-        self._call(node, known(node))
+        self._call(node, of_call(node))
 
     def _call(self, node: fx.Node, parts: Parts | None) -> None:
-        inputs = tuple(self._values[a] for a in node.all_input_nodes if a in self._values)
+        values = [self._values[a] for a in node.all_input_nodes if a in self._values]
         if parts is None:
-            self._values[node] = inputs[0]
+            self._values[node] = values[0]
             return
-        op, tensors, attributes = parts
+        op = parts.op
         if op == "add":
-            inputs = tuple(self._values[a] for a in node.args if isinstance(a, fx.Node) and a in self._values)
-        if len(inputs) != (2 if op == "add" else 1):
-            raise Untraceable(f"{op} at {node.name!r} takes {len(inputs)} values of the network")
-        if unknown := [role for role, tensor in tensors.items() if id(tensor) not in self._names]:
+            values = [self._values[a] for a in node.args if isinstance(a, fx.Node) and a in self._values]
+        if len(values) != (2 if op == "add" else 1):
+            raise Untraceable(f"{op} at {node.name!r} takes {len(values)} values of the network")
+        if unknown := [role for role, tensor in parts.tensors.items() if id(tensor) not in self._names]:
             raise Untraceable(f"{op} at {node.name!r} computes its {unknown[0]} instead of keeping it")
-        named = {role: self._names[id(tensor)] for role, tensor in tensors.items()}
-        self._nodes.append(Node(op, node.name, inputs, named, attributes))
-        self._values[node] = node.name
+        named = {role: self._names[id(tensor)] for role, tensor in parts.tensors.items()}
+        inputs = tuple(value.read() for value in values)
+        self._nodes.append(Node(op, node.name, inputs, named, dict(parts.attributes)))
+        if parts.in_place:
+            values[0].write(node.name)
+            self._values[node] = values[0]
+        else:
+            self._values[node] = values[0].view(node.name) if isinstance(parts, View) else _Value(node.name)
 
     def _finish(self, node: fx.Node) -> tuple[Node, ...]:
         value = node.args[0]
         if not isinstance(value, fx.Node) or value not in self._values:
             raise Untraceable("the network returns something other than one tensor")
-        if not self._nodes or self._nodes[-1].output != self._values[value]:
-            raise Untraceable("the network's output is not its last operation")
-        return tuple(self._nodes)
+        output = self._values[value].read()
+        if output == INPUT:
+            raise Untraceable("the network returns its input")
+        return _needed(self._nodes, output)
+
+
+def _needed(nodes: Sequence[Node], output: str) -> tuple[Node, ...]:
+    """The nodes that a value is made from, itself last."""
+    wanted, kept = {output}, []
+    for node in reversed(nodes):
+        if node.output in wanted:
+            wanted.update(node.inputs)
+            kept.append(node)
+    return tuple(reversed(kept))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,7 +14,19 @@ from torch.nn import functional
 from .errors import ModelError
 from .keyed import KeyedDropout
 
-Parts = tuple[str, dict[str, torch.Tensor], dict[str, Any]]  # op, tensors by role, attributes
+
+@dataclass(frozen=True)
+class Parts:
+    """What an operation is in a graph."""
+
+    op: str
+    tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)  # by role
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    in_place: bool = False  # whether the result is written over the input
+
+
+class View(Parts):
+    """An operation whose result may share memory with its input."""
 
 
 class Untraceable(ModelError):
@@ -25,10 +38,10 @@ def of_module(module: nn.Module, node: fx.Node) -> Parts | None:
     if isinstance(module, KeyedDropout | nn.Identity) or type(module) in DROPOUTS:
         return None
     if type(module) in SIMPLE:
-        return SIMPLE[type(module)], {}, {}
+        return Parts(SIMPLE[type(module)], in_place=bool(getattr(module, "inplace", False)))
     match module:
         case nn.Linear():
-            return "linear", _tensors(weight=module.weight, bias=module.bias), {}
+            return Parts("linear", _tensors(weight=module.weight, bias=module.bias))
         case nn.Conv2d():
             return _conv(module)
         case nn.BatchNorm1d() | nn.BatchNorm2d():
@@ -36,11 +49,11 @@ def of_module(module: nn.Module, node: fx.Node) -> Parts | None:
                 raise Untraceable(f"{node.target}: a batch norm without running statistics")
             roles = {"weight": module.weight, "bias": module.bias}
             statistics = {"running_mean": module.running_mean, "running_var": module.running_var}
-            return "batch_norm", _tensors(**roles, **statistics), {"eps": module.eps}
+            return Parts("batch_norm", _tensors(**roles, **statistics), {"eps": module.eps})
         case nn.GELU():
             return _gelu(module.approximate)
         case nn.LeakyReLU():
-            return "leaky_relu", {}, {"slope": float(module.negative_slope)}
+            return _leaky_relu(module.negative_slope, module.inplace)
         case nn.MaxPool2d():
             sizes = (module.kernel_size, module.stride, module.padding, module.dilation)
             return _max_pool(*sizes, module.ceil_mode, module.return_indices)
@@ -79,13 +92,17 @@ def _conv(module: nn.Conv2d) -> Parts:
     else:
         padding = [0, 0] if module.padding == "valid" else _pair(module.padding)
     attributes = {"stride": _pair(module.stride), "padding": padding, "dilation": dilation, "groups": module.groups}
-    return "conv2d", _tensors(weight=module.weight, bias=module.bias), attributes
+    return Parts("conv2d", _tensors(weight=module.weight, bias=module.bias), attributes)
 
 
 def _gelu(approximate: str = "none") -> Parts:
     if approximate != "none":
         raise Untraceable(f"a graph knows the exact gelu. Received: approximate={approximate!r}")
-    return "gelu", {}, {}
+    return Parts("gelu")
+
+
+def _leaky_relu(slope: float = 0.01, inplace: bool = False) -> Parts:
+    return Parts("leaky_relu", {}, {"slope": float(slope)}, inplace)
 
 
 def _max_pool(
@@ -94,7 +111,7 @@ def _max_pool(
     if _pair(dilation) != [1, 1] or indices:
         raise Untraceable("a graph knows max pooling without dilation and indices")
     sizes = {"kernel": _pair(kernel), "stride": _pair(stride or kernel), "padding": _pair(padding)}
-    return "max_pool2d", {}, sizes | {"ceil": ceil}
+    return Parts("max_pool2d", {}, sizes | {"ceil": ceil})
 
 
 def _avg_pool(
@@ -103,17 +120,17 @@ def _avg_pool(
     if divisor is not None:
         raise Untraceable("a graph knows average pooling without a divisor of your own")
     sizes = {"kernel": _pair(kernel), "stride": _pair(stride or kernel), "padding": _pair(padding)}
-    return "avg_pool2d", {}, sizes | {"ceil": ceil, "count_padding": count}
+    return Parts("avg_pool2d", {}, sizes | {"ceil": ceil, "count_padding": count})
 
 
 def _adaptive(size: Any) -> Parts:
-    return "adaptive_avg_pool2d", {}, {"size": _pair(size)}
+    return Parts("adaptive_avg_pool2d", {}, {"size": _pair(size)})
 
 
 def _flatten(start: int = 0, end: int = -1) -> Parts:
     if end != -1 or start < 1:
         raise Untraceable(f"a graph flattens to the last dimension, without the batch. Received: {start} … {end}")
-    return "flatten", {}, {"start": start}
+    return View("flatten", {}, {"start": start})
 
 
 def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> None:
@@ -124,7 +141,7 @@ def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> No
 def _softmax(dim: int | None) -> Parts:
     if dim is None:
         raise Untraceable("a softmax must name its dimension")
-    return "softmax", {}, {"axis": dim}
+    return Parts("softmax", {}, {"axis": dim})
 
 
 SIMPLE: dict[type[nn.Module], str] = {
@@ -139,13 +156,14 @@ DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
 
 POOLS = ("max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")
 
-# torch's function → the name under which CALLS has it; a tensor's method has its own name.
+# torch's function → its name as a tensor's method has it.
 FUNCTIONS: dict[Any, str] = {
     getattr(space, name): name
     for space in (functional, torch)
-    for name in (*SIMPLE.values(), "gelu", "leaky_relu", "dropout", "softmax", "flatten", "add", "reshape", *POOLS)
+    for plain in (*SIMPLE.values(), "gelu", "leaky_relu", "dropout", "softmax", "flatten", "add", "reshape", *POOLS)
+    for name in (plain, f"{plain}_")
     if hasattr(space, name)
-} | {operator.add: "add", operator.iadd: "add"}
+} | {operator.add: "add", operator.iadd: "add_"}
 
 
 def _bound(make: Callable[..., Parts | None], names: Mapping[str, str]) -> Callable[[fx.Node], Parts | None]:
@@ -161,7 +179,17 @@ def _bound(make: Callable[..., Parts | None], names: Mapping[str, str]) -> Calla
 
 
 def _simple(op: str) -> Callable[..., Parts]:
-    return lambda inplace=False: (op, {}, {})
+    return lambda inplace=False: Parts(op, in_place=bool(inplace))
+
+
+def of_call(node: fx.Node) -> Parts | None:
+    """What a function or a tensor's method does; a name that ends in an underscore works in place, as torch's do."""
+    key = node.target if node.op == "call_method" else FUNCTIONS.get(node.target)
+    name = key.removesuffix("_") if isinstance(key, str) else ""
+    if name not in CALLS:
+        raise Untraceable(f"the network calls {getattr(node.target, '__name__', node.target)}, which no graph has")
+    parts = CALLS[name](node)
+    return parts if parts is None or key == name else replace(parts, in_place=True)
 
 
 def is_batch_size(node: Any) -> bool:
@@ -189,16 +217,14 @@ def _view(node: fx.Node) -> Parts:
 def _add(node: fx.Node) -> Parts:
     if node.kwargs or len(node.args) != 2 or not all(isinstance(a, fx.Node) for a in node.args):
         raise Untraceable(f"{node.name}: a graph adds two values of the network")
-    return "add", {}, {}
+    return Parts("add")
 
 
 _POOL = {"kernel_size": "kernel", "ceil_mode": "ceil", "count_include_pad": "count", "divisor_override": "divisor"}
 CALLS: dict[str, Callable[[fx.Node], Parts | None]] = {
     **{op: _bound(_simple(op), {}) for op in SIMPLE.values()},
     "gelu": _bound(_gelu, {}),
-    "leaky_relu": _bound(
-        lambda slope=0.01, inplace=False: ("leaky_relu", {}, {"slope": float(slope)}), {"negative_slope": "slope"}
-    ),
+    "leaky_relu": _bound(_leaky_relu, {"negative_slope": "slope"}),
     "max_pool2d": _bound(_max_pool, _POOL | {"return_indices": "indices"}),
     "avg_pool2d": _bound(_avg_pool, _POOL),
     "adaptive_avg_pool2d": _bound(_adaptive, {"output_size": "size"}),
@@ -208,5 +234,4 @@ CALLS: dict[str, Callable[[fx.Node], Parts | None]] = {
     "view": _view,
     "reshape": _view,
     "add": _add,
-    "add_": _add,
 }
