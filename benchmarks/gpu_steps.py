@@ -53,7 +53,7 @@ def main(words: list[str]) -> None:
             flush=True,
         )
         if "--profile" in words:
-            trainer = federation.machine.cohort._trainers[0]
+            trainer = federation.machine.cohort.backend.trainers[0]
             trainer._warm = None  # step by step, so that kernels have names
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
                 federation.machine.cohort.fit(workers[:], [next(config.method.client(1, model)) for _ in workers])

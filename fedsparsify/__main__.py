@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import signal
 import sys
+import warnings
+from typing import TextIO
 
 from .errors import FedSparsifyError
+from .notices import Notice
 
 EXTRAS = {
     "numba": "infer",
@@ -21,9 +24,24 @@ EXTRAS = {
 }
 
 
+def show_notice(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A notice of ours as one line; any other warning as Python shows it."""
+    ours = issubclass(category, Notice)
+    text = f"Note: {message}\n" if ours else warnings.formatwarning(message, category, filename, lineno, line)
+    print(text, end="", file=file or sys.stderr)
+
+
 def main() -> None:
     """Run the command line. A service manager's wish to stop is the same as Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    warnings.showwarning = show_notice
     try:
         import click
 

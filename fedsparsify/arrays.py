@@ -6,6 +6,7 @@ rounds; these functions are all that has to know. Torch is imported only where a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,16 @@ def filled(like: Any, size: int, value: Any, dtype: str) -> Any:
 def dtype_name(array: Any) -> str:
     """`float32`, `bool`, …"""
     return str(array.dtype).removeprefix("torch.")
+
+
+def any_in_each(mask: Any, places: Sequence[slice]) -> list[bool]:
+    """Whether there is a True in each of several parts of a mask; a GPU is asked once."""
+    if is_numpy(mask):
+        return [bool(mask[place].any()) for place in places]
+    import torch
+
+    held: list[bool] = torch.stack([mask[place].any() for place in places]).tolist()
+    return held
 
 
 def count(mask: Any) -> int:

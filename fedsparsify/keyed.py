@@ -73,9 +73,9 @@ class KeyedDropout(nn.Module):
 
     key: torch.Tensor
 
-    def __init__(self, p: float, salt: int) -> None:
+    def __init__(self, p: float, salt: int, inplace: bool = False) -> None:
         super().__init__()
-        self.p, self.salt = p, salt
+        self.p, self.salt, self.inplace = p, salt, inplace
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -83,7 +83,8 @@ class KeyedDropout(nn.Module):
         if not self.training or self.p == 0:
             return x
         keep = uniform(self.key, x.numel(), self.salt).reshape(x.shape) >= self.p
-        return x * keep * (1 / (1 - self.p))
+        factor = keep * (1 / (1 - self.p))
+        return x.mul_(factor) if self.inplace else x * factor
 
 
 def pad_crop_flip(x: torch.Tensor, key: torch.Tensor, pad: int = 4) -> torch.Tensor:

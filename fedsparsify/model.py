@@ -156,6 +156,13 @@ class SparseModel:
         """How many trainable entries the mask removed."""
         return self.layout.trainable - arrays.count(self.mask)
 
+    @cached_property
+    def empty(self) -> tuple[str, ...]:
+        """Trainable tensors of which no entry is left."""
+        specs = self.layout.tensors
+        held = arrays.any_in_each(self.mask, [self.layout.slices[spec.name] for spec in specs])
+        return tuple(spec.name for spec, some in zip(specs, held, strict=True) if spec.size and not some)
+
     @property
     def nonzero(self) -> int:
         """Values that survive and travel: kept entries plus statistics, N(t) in the paper's tables."""

@@ -6,17 +6,21 @@ import inspect
 from collections.abc import Callable
 from math import prod
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from .errors import ConfigError, ModelError
 from .keyed import KeyedDropout, seeded
 from .model import Layout, SparseModel, TensorSpec
+from .modules import changed_forward, changed_gradient
 from .plugins import load_named
 
 Shape = tuple[int, ...]
+_MADE: WeakSet[nn.Module] = WeakSet()  # networks that factories have made, and that are still in use
 
 
 def fc(shape: Shape, classes: int) -> nn.Module:
@@ -97,13 +101,21 @@ def build(name: str, shape: Shape, classes: int, seed: int) -> nn.Module:
         module = factory(shape, classes) if _takes_two(factory) else factory()
         if not isinstance(module, nn.Module):
             raise ConfigError(f"network {name!r} must make a torch.nn.Module. Received: {type(module).__name__}.")
+        if module in _MADE:
+            raise ConfigError(f"network {name!r} must make a new network at every call. Received: the same one again.")
+        if any(is_lazy(parameter) for parameter in module.parameters()):
+            with torch.no_grad():
+                module.eval()(torch.zeros(1, *shape))
+            module.train()
         if name in NETWORKS:
             for parameter_name, parameter in module.named_parameters():
                 if parameter.ndim > 1:
                     nn.init.xavier_uniform_(parameter)
                 elif parameter_name.endswith("bias"):
                     nn.init.zeros_(parameter)
-    return _with_keyed_dropout(module)
+    module = _with_keyed_dropout(module)
+    _MADE.add(module)
+    return module
 
 
 def _takes_two(factory: Callable[..., Any]) -> bool:
@@ -118,8 +130,8 @@ def _with_keyed_dropout(module: nn.Module) -> nn.Module:
     salt = 0
     for parent in list(module.modules()):
         for name, child in parent.named_children():
-            if type(child) is nn.Dropout:
-                setattr(parent, name, KeyedDropout(child.p, salt))
+            if type(child) is nn.Dropout and not changed_forward(child) and not changed_gradient(child):
+                setattr(parent, name, KeyedDropout(child.p, salt, child.inplace))
                 salt += 1
     return module
 

@@ -34,6 +34,7 @@ class Progress:
     def __init__(self, console: Console, config: RunConfig) -> None:
         self._console, self._rounds = console, config.rounds
         self.round = 0
+        self._empty: set[str] = set()
         self._bar = bar(console)
         self._task = self._bar.add_task(f"{config.method_name} on {config.data}", total=config.rounds)
 
@@ -55,6 +56,9 @@ class Progress:
         self._bar.update(self._task, completed=entry.round, description=text)
         for client, reason in entry.refused.items():
             self._console.print(f"round {entry.round}: {client} was left out: {reason}", style="yellow")
+        for name in sorted({*entry.empty} - self._empty):
+            self._console.print(f"round {entry.round}: no weight is left in {name}", style="yellow")
+        self._empty = {*entry.empty}
         tenth = max(1, self._rounds // 10)
         if not self._console.is_terminal and (entry.round % tenth == 0 or entry.round == self._rounds):
             self._console.print(f"round {entry.round}/{self._rounds}  {text}  {entry.seconds:.2f} s", highlight=False)

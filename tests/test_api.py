@@ -63,12 +63,22 @@ ALLOWED = {
     "data": {"errors", "model", "plugins"},
     "config": {"errors", "options", "schedule", "methods", "data"},
     "keyed": set(),
-    "networks": {"errors", "model", "plugins", "keyed"},
-    "clients": {"arrays", "errors", "model", "methods", "data", "config", "keyed", "native", "networks"},
+    "notices": set(),
+    "modules": set(),
+    "networks": {"errors", "model", "modules", "plugins", "keyed"},
+    "clients": {
+        *("arrays", "errors", "model", "methods", "data", "config", "keyed", "modules", "native", "networks"),
+        "notices",
+    },
     "wire": {"errors", "model", "graph"},
     "tracing_ops": {"errors", "keyed"},
-    "tracing": {"graph", "keyed", "networks", "tracing_ops"},
-    "federation": CORE | {"methods", "data", "config", "networks", "clients", "wire", "tracing"},
+    "tracing": {"graph", "keyed", "modules", "networks", "tracing_ops"},
+    "replay": {"graph"},
+    "graph_facts": {
+        *("errors", "graph", "inference", "model", "networks", "notices", "replay", "tracing", "tracing_ops"),
+    },
+    "federation": CORE
+    | {"methods", "data", "config", "keyed", "networks", "clients", "wire", "graph_facts", "notices"},
     "progress": {"config", "federation", "wire"},
     "track": {"config", "errors", "federation"},
     "report": {"errors", "methods", "options", "wire"},
@@ -103,7 +113,7 @@ ALLOWED = {
 HEAVY = {
     "torch": {
         *("arrays", "keyed", "networks", "clients", "federation", "tracing", "tracing_ops", "export", "rivals"),
-        "track",
+        *("graph_facts", "modules", "replay", "track"),
     },
     "matplotlib": {"report"},
     "mlflow": {"track"},

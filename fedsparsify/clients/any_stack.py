@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 import torch
@@ -20,8 +19,8 @@ class AnyStack:
 
     def __init__(self, module: nn.Module, stack: Stack, batches: Batches) -> None:
         self._batches = batches
-        # A copy of its own: a functional call lends the module other tensors while it runs, and stacks run in threads.
-        self._module, self._stack = deepcopy(module).train(), stack
+        # The module is this stack's alone: a functional call lends it other tensors while it runs.
+        self._module, self._stack = module.to(stack.device).train(), stack
         self._keys = [name for name, child in module.named_modules() if isinstance(child, KeyedDropout)]
         counters = {name: b for name, b in module.named_buffers() if not b.is_floating_point()}
         self._counters = {name: b.clone() for name, b in counters.items() if not name.endswith("key")}

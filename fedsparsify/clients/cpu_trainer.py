@@ -29,6 +29,8 @@ KERNELS = Kernels("training", "fedsparsify.clients.cpu_kernels", (3,), tuple(f"c
 def read_perceptron(module: nn.Module, layout: Layout) -> list[Linear] | None:
     """The layers of a network made of Flatten, Linear and ReLU in sequence; None for any other."""
     children = in_sequence(module)
+    if children and isinstance(first := children[0][1], nn.Flatten) and (first.start_dim, first.end_dim) != (1, -1):
+        return None
     if not fullmatch("F(LR*)*L", "".join(LETTERS.get(type(child), "?") for _, child in children)):
         return None
     begins = {name: place.start for name, place in layout.slices.items()}

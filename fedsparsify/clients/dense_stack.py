@@ -26,8 +26,11 @@ class DenseStack:
     @staticmethod
     def takes(module: nn.Module) -> bool:
         """Whether the module is such a network."""
-        kinds = [type(layer) for _, layer in in_sequence(module)]
+        layers = [layer for _, layer in in_sequence(module)]
+        kinds = [type(layer) for layer in layers]
         known = {nn.Linear, nn.ReLU, nn.Flatten, KeyedDropout}
+        if any(isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) != (1, -1) for layer in layers):
+            return False
         return bool(kinds) and known.issuperset(kinds) and (kinds[0], kinds[-1]) == (nn.Flatten, nn.Linear)
 
     @staticmethod

@@ -31,7 +31,7 @@ def plan(module: nn.Module, shape: Sequence[int]) -> list[Layer] | None:
     for name, child in in_sequence(module):
         before = layers[-1] if layers else None
         masked = before is not None and before.relu
-        if type(child) is nn.Flatten and child.start_dim == 1:
+        if type(child) is nn.Flatten and (child.start_dim, child.end_dim) == (1, -1):
             image = None
         elif type(child) is nn.Linear and image is None:
             layers.append(
@@ -73,7 +73,9 @@ def _is_convolution(child: nn.Module) -> TypeGuard[nn.Conv2d]:
 
 
 def _is_pool(child: nn.Module) -> bool:
-    return type(child) is nn.MaxPool2d and (child.kernel_size, child.stride, child.padding) == (2, 2, 0)
+    return type(child) is nn.MaxPool2d and (
+        (child.kernel_size, child.stride, child.padding, child.dilation, child.return_indices) == (2, 2, 0, 1, False)
+    )
 
 
 def orders(module: nn.Module, shape: Sequence[int]) -> dict[str, Order]:

@@ -11,11 +11,13 @@ from torch import nn
 
 from ..config import Training
 from ..data.partition import Indices
+from ..errors import DataError, ModelError
 from ..keyed import client_seed, key_of, pad_crop_flip, seeded, step_key
 from ..methods import Client, Fit, Request, Score, Update, played
 from ..model import Floats, SparseModel
 from .flat import FlatModule, flat_gradient, hessian_gradient
 
+LONE_SAMPLE = "Expected more than 1 value per channel"  # what torch's batch norms say of one sample
 PROBE = 2**31  # the part of a client's randomness that draws the batch of a `Score`; epochs have the numbers below
 
 
@@ -149,9 +151,24 @@ class Worker:
         if self._training.augment == "pad-crop-flip":
             x = pad_crop_flip(x, network.key)
         network.gradient.zero_()
-        loss = nn.functional.cross_entropy(network.module(x), self._samples.y[batch])
+        try:
+            loss = nn.functional.cross_entropy(network.module(x), self._samples.y[batch])
+        except ValueError as error:
+            if len(batch) > 1 or LONE_SAMPLE not in str(error):
+                raise
+            who = f"client {self.client} holds {self.samples:,}"
+            raise lone_sample_error(who, self._training.batch_size) from error
         loss.backward()  # type: ignore[no-untyped-call]
+        network.settle()
         return loss.detach()
+
+
+def lone_sample_error(who: str, batch_size: int) -> DataError:
+    """Batch norm has no variance to go by in a batch of one sample."""
+    return DataError(
+        f"batch norm cannot train on a batch of one sample: {who} samples, in batches of {batch_size}. "
+        f"Choose another batch_size, or leave a sample out."
+    )
 
 
 @torch.no_grad()
@@ -162,10 +179,13 @@ def evaluate(network: FlatModule, model: SparseModel, samples: Samples) -> Evalu
     network.load(model)
     network.module.eval()
     right = loss = torch.zeros((), device=network.device)
+    version = samples.x._version
     for x, y in zip(torch.split(samples.x, batch), torch.split(samples.y, batch), strict=True):
-        logits = network.module(x)
+        logits = network.logits(x)
         loss = loss + nn.functional.cross_entropy(logits, y, reduction="sum")
         right = right + (logits.argmax(1) == y).sum()
+    if samples.x._version != version:
+        raise ModelError("the network wrote into its input, after it had left it alone before. Give forward a copy.")
     right, loss = torch.stack([right.double(), loss.double()]).tolist()
     return Evaluation(right / len(samples.y), loss / len(samples.y))
 

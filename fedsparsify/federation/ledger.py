@@ -31,6 +31,7 @@ class Entry:
     train_loss: float
     seconds: float
     refused: dict[str, str] = field(default_factory=dict)  # client → why its answer was left out
+    empty: list[str] = field(default_factory=list)  # trainable tensors of which no weight is left
     purged_norm: float | None = None  # these five where a run diagnoses itself, see diagnosis.py
     purge_bound: float | None = None
     paper_bound: float | None = None
@@ -43,14 +44,23 @@ class Entry:
         return asdict(self)[name]
 
 
-OPTIONAL = ("purged_norm", "purge_bound", "paper_bound", "gradient_norm", "probe_loss", "client_bytes", "phases")
+OPTIONAL = (
+    "empty",
+    "purged_norm",
+    "purge_bound",
+    "paper_bound",
+    "gradient_norm",
+    "probe_loss",
+    "client_bytes",
+    "phases",
+)
 
 
 def line(entry: Entry) -> str:
     """A round as the file holds it; what was not asked for, and what only a network has, is left out."""
     table = asdict(entry)
     return (
-        json.dumps({name: table[name] for name in table if name not in OPTIONAL or table[name] not in (None, {})})
+        json.dumps({name: table[name] for name in table if name not in OPTIONAL or table[name] not in (None, {}, [])})
         + "\n"
     )
 

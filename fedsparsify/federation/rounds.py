@@ -127,6 +127,7 @@ def play(
             train_loss=gate.train_loss,
             seconds=time.perf_counter() - began,
             refused=gate.refused,
+            empty=list(merged.empty),
         )
         if probe and watch:
             step = method.schedule(t) - (method.schedule(t - 1) if t > 1 else 0.0)

@@ -107,6 +107,7 @@ def run(
     """
     dataset = dataset or load_dataset(config.data)
     federation = Simulated(config, dataset, machine)
+    _ = federation.machine.graph  # a network without one is named now, not after the last round
     folder = RunFolder(Path(out)) if out is not None else None
     config = settled(config, federation.measure_times, folder)
     journal = Journal(config, folder, resume)
@@ -120,7 +121,7 @@ def run(
     probe = federation.probe if config.diagnose else None
     rounds = play(carrier, config.method, model, first, config.rounds, config.seed, config.min_clients, probe)
     model = journal.keep(rounds, model, federation.velocities, on_round)
-    journal.finish(model, dataset, federation.machine.graph)
+    journal.finish(model, dataset, federation.graph_of(model))
     return Result(model.on_host(), journal.ledger.entries)
 
 

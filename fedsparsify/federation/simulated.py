@@ -9,27 +9,30 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from ..clients.batched import Cohort
 from ..clients.clock import step_times
+from ..clients.cohort import Cohort
 from ..clients.flat import FlatModule
 from ..clients.worker import Evaluation, Samples, Worker, evaluate, loss_and_gradient
 from ..config import RunConfig
 from ..data import Dataset, partition
 from ..data.partition import Indices
 from ..errors import ConfigError
+from ..graph_facts import GraphFacts
 from ..methods import Method, Request, Update
 from ..model import Floats, SparseModel
 from ..networks import build, model_of
-from ..tracing import graph_facts
+from .checks import check_batches, check_network
 from .diagnosis import Probed
 
 PROBE_SAMPLES = 1000
+PROBED = 4  # samples on which a graph is held against its network
 
 
 class Machine:
     """What runs of one environment can share: the samples on their device, and the cohort that trains there."""
 
     def __init__(self, config: RunConfig, dataset: Dataset) -> None:
+        check_network(config, dataset)
         self.device = open_device(config.device, config.precision)
         self._config, self._dataset = config, dataset
 
@@ -49,13 +52,13 @@ class Machine:
 
     @cached_property
     def cohort(self) -> Cohort:
-        """Whoever trains many models at once."""
-        return Cohort(build_for(self._config, self._dataset), self.train, self._config, self.device)
+        """Whatever trains many models at once."""
+        return Cohort(lambda: build_for(self._config, self._dataset), self.train, self._config, self.device)
 
     @cached_property
-    def graph(self) -> dict[str, object]:
-        """What the network computes, as a model's file says it."""
-        return graph_facts(build_for(self._config, self._dataset))
+    def graph(self) -> GraphFacts:
+        """What the network computes; a notice where a file cannot say it, before the training is paid for."""
+        return GraphFacts.of(build_for(self._config, self._dataset), torch.from_numpy(self._dataset.x_test[:PROBED]))
 
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         """Every worker's answer to its request."""
@@ -72,6 +75,7 @@ class Simulated:
         self._device = self.machine.device
         self.parts: list[Indices] = partition(dataset.y_train, config.clients, config.split, config.seed)
         self._network = FlatModule(build_for(config, dataset), self._device)
+        check_batches(self._network, config, self.parts, dataset)
         self.velocities: dict[int, Floats] = {}
 
     def initial(self) -> SparseModel:
@@ -117,7 +121,11 @@ class Simulated:
 
     def measure_times(self) -> str:
         """How long a training step takes here, as the setting `times` of a method names it."""
-        return step_times(self._network, self.machine.train.x[: self._config.batch_size])
+        return step_times(self._network, self.machine.train.x[: self._config.batch_size].clone())
+
+    def graph_of(self, model: SparseModel) -> dict[str, object]:
+        """What the file of a trained model says of its network."""
+        return self.machine.graph.of_model(self._network, model)
 
     def evaluate(self, model: SparseModel) -> Evaluation:
         """Accuracy and loss on the data set's test samples."""
@@ -143,9 +151,7 @@ def participants(config: RunConfig, round: int, cohort: float | None = None) -> 
 
 def build_for(config: RunConfig, dataset: Dataset) -> torch.nn.Module:
     """The run's network, as it is before the first round."""
-    module = build(config.network, dataset.shape, dataset.classes, config.seed)
-    check_output(module, dataset, config.network)
-    return module
+    return build(config.network, dataset.shape, dataset.classes, config.seed)
 
 
 def open_device(name: str, precision: str) -> torch.device:
@@ -163,21 +169,3 @@ def open_device(name: str, precision: str) -> torch.device:
         # What torch computes beside our kernels, evaluation above all, may be as coarse as tf32 where training is so.
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
     return device
-
-
-def check_output(module: torch.nn.Module, dataset: Dataset, network: str) -> None:
-    """Refuse a network that does not take these samples or name these classes."""
-    module.eval()
-    try:
-        with torch.no_grad():
-            logits = module(torch.from_numpy(dataset.x_test[:2]))
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(
-            f"network {network!r} does not take samples of shape {dataset.shape} ({dataset.name}): {reason}"
-        ) from error
-    if tuple(logits.shape) != (min(2, len(dataset.x_test)), dataset.classes):
-        raise ConfigError(
-            f"network {network!r} must give (batch, {dataset.classes}) logits for {dataset.name}. "
-            f"Received: {tuple(logits.shape)}."
-        )

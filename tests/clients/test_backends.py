@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import types
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +13,11 @@ import torch
 from torch import nn
 
 from fedsparsify import METHODS, RunConfig
+from fedsparsify.clients.backends.choose import disagreement
+from fedsparsify.clients.backends.plain import OneByOne
+from fedsparsify.clients.backends.stacked import Mapped
 from fedsparsify.clients.batches import Step, steps
+from fedsparsify.clients.cpu_trainer import Perceptrons
 from fedsparsify.clients.dense_stack import DenseStack
 from fedsparsify.clients.stack import Stack
 from fedsparsify.data import Dataset, load_dataset
@@ -18,6 +25,7 @@ from fedsparsify.federation.rounds import play
 from fedsparsify.federation.simulated import Simulated
 from fedsparsify.native.images import Kernels
 from fedsparsify.networks import build, model_of
+from fedsparsify.notices import Notice
 from fedsparsify.options import settings
 
 # Products of a stack are summed in another order than those of one model; after several rounds the weights may
@@ -50,9 +58,10 @@ def test_every_client_sees_each_of_its_samples_once_an_epoch():
 
 def compare(config: RunConfig, data: Dataset, mapped: bool = False) -> None:
     together, alone = Simulated(config, data), Simulated(config, data)
-    assert not together.machine.cohort.one_by_one
-    together.machine.cohort.mapped = mapped
-    alone.machine.cohort.one_by_one = True
+    if mapped:
+        together.machine.cohort.backend = Mapped(together.machine.cohort.setup)
+    assert together.machine.cohort.backend.name != "one_by_one"
+    alone.machine.cohort.backend = OneByOne(alone.machine.cohort.setup)
     runs = []
     for federation in (together, alone):
         first = config.method.first_round
@@ -89,7 +98,7 @@ def test_perceptrons_are_stacked_where_there_is_no_numba(name, momentum, monkeyp
 
     monkeypatch.setattr(Kernels, "__call__", missing)
     config = RunConfig(method=name, rounds=2, epochs=2, clients=3, momentum=momentum, split="dirichlet:0.5")
-    assert Simulated(config, load_dataset("digits")).machine.cohort._kind == "dense"
+    assert Simulated(config, load_dataset("digits")).machine.cohort.backend.name == "dense"
     compare(config, load_dataset("digits"))
 
 
@@ -133,7 +142,7 @@ def test_your_own_perceptron_with_dropout_and_without_bias(elsewhere):
     compare(RunConfig(network="own_mlp:net", rounds=2, clients=4, lr=0.05), load_dataset("digits"))
 
 
-def test_a_network_that_cannot_be_mapped_trains_one_by_one_with_one_notice(elsewhere):
+def test_a_network_that_cannot_be_mapped_is_refused_by_that_back_end_and_trains_in_threads(elsewhere):
     (elsewhere / "odd_net.py").write_text(
         "from torch import nn\n"
         "class Odd(nn.Module):\n"
@@ -146,12 +155,32 @@ def test_a_network_that_cannot_be_mapped_trains_one_by_one_with_one_notice(elsew
     )
     config = RunConfig(network="odd_net:Odd", rounds=2, epochs=1, clients=3)
     federation = Simulated(config, load_dataset("digits"))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        entries = [entry for _, entry in play(federation, config.method, federation.initial(), 1, 2, 0)]
-    assert [str(w.message) for w in caught if "one client at a time" in str(w.message)]
-    assert len(caught) == 1
-    assert entries[-1].clients == 3
+    cohort = federation.machine.cohort
+    assert "vmap" in disagreement(Mapped(cohort.setup), cohort.setup)
+    entries = [entry for _, entry in play(federation, config.method, federation.initial(), 1, 2, 0)]
+    assert (cohort.backend.name, entries[-1].clients) == ("threads", 3)
+
+
+def test_a_network_that_draws_from_torchs_generator_trains_one_by_one_with_one_notice(elsewhere):
+    (elsewhere / "drawing_net.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "class Noisy(nn.Linear):\n"
+        "    def __init__(self):\n"
+        "        super().__init__(64, 10)\n"
+        "    def forward(self, x):\n"
+        "        x = x.flatten(1)\n"
+        "        return super().forward(x + 0.1 * torch.randn_like(x) if self.training else x)\n"
+    )
+    config = RunConfig(network="drawing_net:Noisy", rounds=1, epochs=1, clients=3)
+    models = []
+    for _ in range(2):
+        federation = Simulated(config, load_dataset("digits"))
+        with pytest.warns(Notice, match="one client at a time") as caught:
+            (model, _), *_ = play(federation, config.method, federation.initial(), 1, 1, 0)
+        assert len(caught) == 1
+        models.append(model)
+    assert models[0].same_as(models[1])
 
 
 def test_memory_follows_participants_not_clients():
@@ -159,8 +188,7 @@ def test_memory_follows_participants_not_clients():
     federation = Simulated(config, load_dataset("digits"))
     list(federation.ask(config.method, 1, federation.initial()))
     cohort = federation.machine.cohort
-    benches = cohort._perceptrons._benches if cohort._perceptrons else {}
-    assert sum(trainer.stack.models for trainer in cohort._trainers.values()) + len(benches) <= 4
+    assert len(cohort.backend.kernels._benches) <= 4
 
 
 def test_a_request_for_other_epochs_is_trained_apart():
@@ -206,3 +234,120 @@ def test_models_that_live_in_torch_tensors_give_the_same_run(name, monkeypatch):
     in_torch = last(Simulated(config, data))
     assert isinstance(in_torch.weights, torch.Tensor)
     assert in_torch.same_as(in_numpy)
+
+
+def perceptron(change):
+    """A factory of perceptrons that `change` makes into something else than their layers say."""
+
+    def make():
+        torch.manual_seed(4)
+        return change(nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10))) or pytest.fail()
+
+    return make
+
+
+def hooked(net):
+    net[1].register_forward_hook(lambda module, given, result: result * 0.5)
+    return net
+
+
+def hooked_outside(net):
+    net.register_forward_pre_hook(lambda module, given: (given[0] * 2,))
+    return net
+
+
+def hooked_backwards(net):
+    net[2].register_full_backward_hook(lambda module, inner, outer: (inner[0] * 0.5,))
+    return net
+
+
+def hooked_parameter(net):
+    net[1].weight.register_hook(lambda gradient: gradient * 0.5)
+    return net
+
+
+def weight_normed(net):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        nn.utils.weight_norm(net[1])
+    return net
+
+
+def spectral_normed(net):
+    nn.utils.parametrizations.spectral_norm(net[1])
+    return net
+
+
+def tied(net):
+    wide = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), net[1], net[3])
+    wide[3].weight = wide[1].weight
+    return wide
+
+
+def own_forward(net):
+    net[2].forward = lambda x: x.clamp(min=0, max=1)
+    return net
+
+
+def frozen_buffer(net):
+    weight = net[1].weight.detach()
+    del net[1].weight
+    net[1].register_buffer("weight", weight)
+    return net
+
+
+def replaced(net):
+    net[1].weight, net[1].bias = nn.Parameter(torch.randn(12, 64)), nn.Parameter(torch.randn(12))
+    return net
+
+
+def cut(net):
+    net[1].weight, net[1].bias = nn.Parameter(torch.randn(7, 64) / 8), nn.Parameter(torch.randn(7))
+    net[3].weight = nn.Parameter(torch.randn(10, 7) / 3)
+    return net
+
+
+CHANGES = (
+    *(hooked, hooked_outside, hooked_backwards, hooked_parameter, weight_normed, spectral_normed, tied, own_forward),
+    *(frozen_buffer, cut),
+)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_layers_that_are_not_what_their_class_says_are_left_to_autograd(change, monkeypatch):
+    module = types.ModuleType("users_perceptron")
+    module.net = perceptron(change)
+    monkeypatch.setitem(sys.modules, "users_perceptron", module)
+    config = RunConfig(network="users_perceptron:net", rounds=2, epochs=1, clients=3, lr=0.05)
+    assert Simulated(config, load_dataset("digits")).machine.cohort.backend.name == "threads"
+    compare(config, load_dataset("digits"))
+
+
+def test_a_tensor_of_the_declared_shape_may_be_replaced(monkeypatch):
+    module = types.ModuleType("users_perceptron")
+    module.net = perceptron(replaced)
+    monkeypatch.setitem(sys.modules, "users_perceptron", module)
+    config = RunConfig(network="users_perceptron:net", rounds=1, epochs=1, clients=3)
+    assert Simulated(config, load_dataset("digits")).machine.cohort.backend.name == "native"
+
+
+@pytest.mark.parametrize("kind", ["wrong", "statistics", "raises"])
+def test_a_back_end_that_computes_another_network_is_left_out_with_one_notice(kind, monkeypatch):
+    train = Perceptrons.train
+
+    def broken(self, bench, worker, request, epochs):
+        if kind == "raises":
+            raise RuntimeError("no such layer\nand more")
+        update = train(self, bench, worker, request, epochs)
+        weights = update.model.weights.copy()
+        bias = update.model.layout.slices["5.bias" if kind == "wrong" else "1.weight"]
+        weights[bias] += 0.01 * (weights[bias] - request.model.weights[bias])
+        return replace(update, model=request.model.with_weights(weights, True))
+
+    monkeypatch.setattr(Perceptrons, "train", broken)
+    config = RunConfig(rounds=1, epochs=1, clients=3)
+    federation = Simulated(config, load_dataset("digits"))
+    with pytest.warns(Notice, match="not trained by the native back end: (its update of|no such layer)") as caught:
+        list(federation.ask(config.method, 1, federation.initial()))
+    assert len(caught) == 1
+    assert federation.machine.cohort.backend.name == "dense"

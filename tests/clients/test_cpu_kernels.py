@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedsparsify import RunConfig
-from fedsparsify.clients import batched
+from fedsparsify.clients.backends import base
 from fedsparsify.clients.cpu_layers import Linear, Memory
 from fedsparsify.clients.cpu_trainer import Perceptrons, read_perceptron
 from fedsparsify.clients.flat import FlatModule
@@ -199,7 +199,7 @@ def test_threads_give_the_same_bytes_as_one(monkeypatch):
     config = RunConfig(clients=5, epochs=1, split="dirichlet:0.5")
     rounds = []
     for cores in (1, 3):
-        monkeypatch.setattr(batched, "cores_here", lambda cores=cores: cores)
+        monkeypatch.setattr(base, "cores_here", lambda cores=cores: cores)
         federation = Simulated(config, load_dataset("digits"))
         rounds.append([update.model for update in federation.ask(config.method, 1, federation.initial())])
     assert all(one.same_as(two) for one, two in zip(*rounds, strict=True))

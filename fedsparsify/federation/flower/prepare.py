@@ -11,6 +11,7 @@ from ...clients.flat import FlatModule
 from ...config import RunConfig, to_toml
 from ...data import load_dataset
 from ...errors import ConfigError
+from ..checks import check_network
 from ..run import RunFolder, settled
 from ..simulated import build_for
 from .task import Task
@@ -21,6 +22,7 @@ def make_task(config: RunConfig, folder: RunFolder) -> Task:
     if config.diagnose:
         raise ConfigError("diagnose needs the clients' samples, which a server over a network does not have.")
     dataset = load_dataset(config.data)
+    check_network(config, dataset)
 
     def measure() -> str:
         network = FlatModule(build_for(config, dataset), torch.device("cpu"))

@@ -77,6 +77,10 @@ class Networked:
         """The model that every run with this seed starts from."""
         return model_of(build_for(self._config, self._dataset))
 
+    def graph_of(self, model: SparseModel) -> dict[str, object]:
+        """What the file of a trained model says of its network."""
+        return self.machine.graph.of_model(self._network, model)
+
     def evaluate(self, model: SparseModel) -> Evaluation:
         """Accuracy and loss on the server's test samples."""
         return evaluate(self._network, model, self.machine.test)

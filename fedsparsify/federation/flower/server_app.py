@@ -50,7 +50,7 @@ def play_over(grid: Grid, found: Mapping[str, object]) -> Result:
         model, first = journal.start(federation.initial)
         rounds = persistent(federation, config, model, first, patience.retries)
         model = journal.keep(rounds, model, federation.velocities, report)
-        journal.finish(model, dataset, federation.machine.graph)
+        journal.finish(model, dataset, federation.graph_of(model))
     return Result(model, journal.ledger.entries)
 
 
@@ -86,5 +86,7 @@ def report(entry: Entry) -> None:
     """A round in Flower's log."""
     how = f"accuracy {entry.accuracy:.4f}, sparsity {entry.sparsity:.4f}, {entry.clients} clients"
     LOG.info("round %d: %s, %.1f s", entry.round, how, entry.seconds)
+    if entry.empty:
+        LOG.warning("round %d: no weight is left in %s", entry.round, ", ".join(entry.empty))
     for client, reason in entry.refused.items():
         LOG.warning("round %d: %s was left out: %s", entry.round, client, reason)

@@ -1,0 +1,117 @@
+"""What every back end has, and what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from queue import SimpleQueue
+from typing import Protocol, TypeVar
+
+import torch
+from torch import nn
+
+from ...config import Training
+from ...keyed import KeyedDropout
+from ...methods import Request, Update
+from ...model import Layout
+from ...native.machine import cores_here
+from ...networks import layout_of
+from ..batches import Batches
+from ..flat import FlatModule
+from ..worker import Samples, Worker
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A network, the samples of all clients on their device, and the settings of the run."""
+
+    make: Callable[[], nn.Module]  # a new copy of the network at every call
+    samples: Samples
+    training: Training
+    device: torch.device
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """A copy of the network to look at; nobody calls it."""
+        return self.make().to(self.device)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where each tensor lies in a flat model."""
+        return layout_of(self.module)
+
+    @cached_property
+    def batches(self) -> Batches:
+        """The samples of a step, augmented where the run says so."""
+        return Batches(self.samples, self.training.augment != "none")
+
+    @cached_property
+    def draws_keys(self) -> bool:
+        """Whether a step needs a key: for keyed dropout, or for augmentation."""
+        return self.batches.augment or any(isinstance(child, KeyedDropout) for child in self.module.modules())
+
+    def flat(self) -> FlatModule:
+        """A new copy of the network for autograd."""
+        return FlatModule(self.make(), self.device)
+
+    def epochs(self, request: Request) -> int:
+        """How many epochs a request asks for."""
+        return request.epochs or self.training.epochs
+
+
+class Backend(Protocol):
+    """Trains many clients of one network."""
+
+    @property
+    def name(self) -> str:
+        """As the table in this package's docstring has it."""
+
+    @property
+    def checked(self) -> bool:
+        """Whether it computes the network in its own way, and has to prove itself."""
+
+    def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
+        """Every worker's answer to its request, in their order."""
+
+
+def in_turn(
+    train: Callable[[int, Worker, Request], Update], workers: Sequence[Worker], requests: Sequence[Request]
+) -> list[Update]:
+    """Answers from a thread pool of one thread per core: an idle thread takes the largest client that is left.
+
+    `train` is given the number of a slot, which no other thread holds at the same time: memory can be kept by slot.
+    Threads never wait for one another inside a round, so a core that another process takes costs its share and not
+    the whole.
+    """
+    order = sorted(range(len(workers)), key=lambda i: -workers[i].samples)
+    threads = min(cores_here(), len(order))
+    slots: SimpleQueue[int] = SimpleQueue()
+    for slot in range(threads):
+        slots.put(slot)
+
+    def answer(i: int) -> Update:
+        slot = slots.get()
+        try:
+            return train(slot, workers[i], requests[i])
+        finally:
+            slots.put(slot)
+
+    answers = dict(zip(order, side_by_side(answer, order, threads), strict=True))
+    return [answers[i] for i in range(len(workers))]
+
+
+def side_by_side(train: Callable[[int], Answer], numbers: Sequence[int], threads: int) -> list[Answer]:
+    """What some numbers give, in threads of one core each."""
+    if threads == 1:
+        return [train(number) for number in numbers]
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(train, numbers))
+    finally:
+        torch.set_num_threads(before)

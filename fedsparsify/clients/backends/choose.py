@@ -1,0 +1,91 @@
+"""Which back end trains a network, and how it proves that it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...methods import Fit, Update
+from ...model import SparseModel
+from ...networks import model_of
+from ...notices import notice
+from ..worker import Worker
+from .base import Backend, Setup
+from .native import Native
+from .plain import OneByOne, Threads
+from .stacked import Dense, Gpu, Mapped
+
+BACKENDS: tuple[Callable[[Setup], Backend | None], ...] = (
+    *(Native.of, Gpu.of, Dense.of, Mapped.of),
+    *(Threads.of, OneByOne.of),
+)
+# The largest difference of a tensor's update from autograd's, relative to the update: products in another order, and
+# the precision of the products. A kernel that computes another network is off by far more.
+ROUNDING = {"fp32": 1e-3, "tf32": 3e-2, "bf16": 1.5e-1}
+SMALL = 1e-2  # tensors whose update is a smaller share of the whole are held to that share
+PROBES = 2  # a value on the edge of a ReLU may fall on either side once, not twice
+
+
+def choose(setup: Setup) -> Backend:
+    """The first back end that takes the network and trains it as autograd does."""
+    for candidate in BACKENDS:
+        backend = candidate(setup)
+        if backend is None:
+            continue
+        reason = disagreement(backend, setup) if backend.checked else None
+        if reason is None:
+            return backend
+        notice(f"this network is not trained by the {backend.name} back end: {reason}. A slower one takes its place.")
+    raise AssertionError("the last back end takes every network")
+
+
+def disagreement(backend: Backend, setup: Setup) -> str | None:
+    """How a back end's training differs from autograd's on the module itself; None where it does not."""
+    reason = None
+    for probe in range(PROBES):
+        try:
+            reason = _difference(backend, setup, probe)
+        except (RuntimeError, NotImplementedError, ValueError, TypeError, KeyError, IndexError) as error:
+            return (str(error).strip() or repr(error)).splitlines()[0].rstrip(".")
+        if reason is None:
+            return None
+    return reason
+
+
+def _difference(backend: Backend, setup: Setup, probe: int) -> str | None:
+    """Train two clients for one epoch of a batch, or a little more where that is cheap, both ways."""
+    training, rng = setup.training, np.random.default_rng([0xC4EC, probe])
+    count = training.batch_size if setup.device.type == "cuda" else min(training.batch_size, 8) + 3
+    start = model_of(setup.make())
+    start = start.under(rng.random(start.layout.trainable) < 0.75)
+    order = rng.permutation(len(setup.samples.y))
+
+    def workers() -> list[Worker]:
+        network, parts = setup.flat(), (order[:count], order[-count:])
+        return [Worker(network, setup.samples, mine, training, probe, client) for client, mine in enumerate(parts)]
+
+    fits = [Fit(start, epochs=1)] * 2
+    expected = [worker.answer(fit) for worker, fit in zip(workers(), fits, strict=True)]
+    received = backend.fit(workers(), fits)
+    for mine, theirs in zip(received, expected, strict=True):
+        if reason := _compare(start, mine, theirs, ROUNDING[training.precision]):
+            return reason
+    return None
+
+
+def _compare(start: SparseModel, received: Update, expected: Update, rounding: float) -> str | None:
+    before = start.weights.astype(np.float64)
+    mine, theirs = (update.model.on_host().weights.astype(np.float64) - before for update in (received, expected))
+    if not np.isfinite(theirs).all():
+        return None  # the run diverges at once, and says so
+    for part in (slice(0, start.layout.trainable), slice(start.layout.trainable, None)):
+        whole = float(np.linalg.norm(theirs[part]))
+        for name, place in start.layout.slices.items():
+            if not part.start <= place.start < (part.stop or before.size):
+                continue
+            least = 1e-6 * float(np.linalg.norm(before[place]))  # what float32 can tell
+            gap, size = float(np.linalg.norm(mine[place] - theirs[place])), float(np.linalg.norm(theirs[place]))
+            if not gap <= rounding * max(size, SMALL * whole) + least:
+                return f"its update of {name!r} differs from autograd's by {gap / max(size, 1e-30):.2g} of it"
+    return None

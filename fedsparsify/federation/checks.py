@@ -1,0 +1,78 @@
+"""What a run asks of a network before any training is paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from ..clients.flat import FlatModule
+from ..clients.worker import LONE_SAMPLE, lone_sample_error
+from ..config import RunConfig
+from ..data import Dataset
+from ..data.partition import Indices
+from ..errors import ConfigError
+from ..keyed import seeded
+from ..model import SparseModel
+from ..networks import build
+from ..notices import notice
+
+
+def check_network(config: RunConfig, dataset: Dataset) -> None:
+    """Refuse a network that does not take these samples or name these classes; say what of it will not be kept."""
+    first, module = (build(config.network, dataset.shape, dataset.classes, config.seed) for _ in range(2))
+    with torch.no_grad():
+        _check_logits(config, dataset, _called(first.eval(), config, dataset, dataset.x_test))
+    network = FlatModule(module, torch.device("cpu"))
+    logits = _called(module.train(), config, dataset, dataset.x_train)
+    _check_logits(config, dataset, logits)
+    try:
+        logits.sum().backward()  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        raise ConfigError(f"network {config.network!r} cannot be trained: {str(error).splitlines()[0]}") from error
+    if changed := sorted(network.changed()):
+        notice(
+            f"forward changes {', '.join(changed[:5])}{' …' * (len(changed) > 5)} of the network, which is neither a "
+            f"parameter nor a persistent float buffer: it is not part of the model, and starts anew for every client."
+        )
+
+
+def _called(module: nn.Module, config: RunConfig, dataset: Dataset, samples: object) -> torch.Tensor:
+    """What the network gives for two samples."""
+    x = torch.from_numpy(samples[:2]).clone()  # type: ignore[index]
+    try:
+        with seeded(config.seed):
+            logits: torch.Tensor = module(x)
+    except Exception as error:  # a user's forward may raise anything
+        if LONE_SAMPLE in str(error):
+            raise lone_sample_error(f"{dataset.name} has {len(x)}", 2) from error
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ConfigError(
+            f"network {config.network!r} does not take samples of shape {dataset.shape} ({dataset.name}): {reason}"
+        ) from error
+    return logits
+
+
+def _check_logits(config: RunConfig, dataset: Dataset, logits: object) -> None:
+    expected = f"network {config.network!r} must give (batch, {dataset.classes}) logits for {dataset.name}"
+    if not isinstance(logits, torch.Tensor):
+        raise ConfigError(f"{expected}, as one tensor. Received: {type(logits).__name__}.")
+    if logits.ndim != 2 or logits.shape[1] != dataset.classes or logits.dtype != torch.float32:
+        raise ConfigError(f"{expected}, of float32. Received: {tuple(logits.shape)} of {logits.dtype}.")
+
+
+def check_batches(network: FlatModule, config: RunConfig, parts: Sequence[Indices], dataset: Dataset) -> None:
+    """Refuse a division that leaves some client a last batch of one sample, if the network cannot train on one."""
+    alone = [client for client, part in enumerate(parts) if part.size % config.batch_size == 1]
+    if not alone or config.batch_size == 1:
+        return
+    model = SparseModel.dense(network.layout, network.values())
+    network.module.train()
+    try:
+        with torch.no_grad(), seeded(config.seed):
+            network.module(torch.from_numpy(dataset.x_train[:1].copy()).to(network.device))
+    except ValueError as error:
+        if LONE_SAMPLE in str(error):
+            raise lone_sample_error(f"client {alone[0]} holds {parts[alone[0]].size:,}", config.batch_size) from error
+    network.load(model)
