@@ -16,9 +16,9 @@ from .inference.steps import read_steps
 from .model import SparseModel, Survivors
 from .networks import model_of
 from .notices import notice
+from .ops.base import Untraceable
 from .replay import difference
 from .tracing import trace
-from .tracing_ops import Untraceable
 
 
 class Network(Protocol):

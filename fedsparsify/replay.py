@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from .graph import INPUT, Node
+from .ops import OPERATIONS, roles
 
 Tensors = Mapping[str, torch.Tensor]
 ROUNDING = 1e-4  # of the largest logit; both sides call the same functions of torch
@@ -18,38 +19,9 @@ def replay(graph: Sequence[Node], tensors: Tensors, x: torch.Tensor) -> torch.Te
     """What a graph gives for a batch, one call of torch per node."""
     values = {INPUT: x}
     for node in graph:
-        ins = [values[name] for name in node.inputs]
-        values[node.output] = _result(node, ins, {role: tensors[name] for role, name in node.tensors.items()})
+        inputs = [values[name] for name in node.inputs]
+        values[node.output] = OPERATIONS[node.op].torch(functional, inputs, roles(node, tensors), node.attributes)
     return values[graph[-1].output]
-
-
-def _result(node: Node, ins: Sequence[torch.Tensor], t: Tensors) -> torch.Tensor:
-    a = node.attributes
-    match node.op:
-        case "linear":
-            return F.linear(ins[0], t["weight"], t.get("bias"))
-        case "conv2d":
-            return F.conv2d(ins[0], t["weight"], t.get("bias"), a["stride"], a["padding"], a["dilation"], a["groups"])
-        case "batch_norm":
-            statistics = t["running_mean"], t["running_var"]
-            return F.batch_norm(ins[0], *statistics, t.get("weight"), t.get("bias"), eps=a["eps"])
-        case "leaky_relu":
-            return F.leaky_relu(ins[0], a["slope"])
-        case "max_pool2d":
-            return F.max_pool2d(ins[0], a["kernel"], a["stride"], a["padding"], ceil_mode=a["ceil"])
-        case "avg_pool2d":
-            return F.avg_pool2d(ins[0], a["kernel"], a["stride"], a["padding"], a["ceil"], a["count_padding"])
-        case "adaptive_avg_pool2d":
-            return F.adaptive_avg_pool2d(ins[0], a["size"])
-        case "flatten":
-            return torch.flatten(ins[0], a["start"])
-        case "add":
-            return ins[0] + ins[1]
-        case "softmax":
-            return torch.softmax(ins[0], a["axis"])
-        case op:
-            result: torch.Tensor = getattr(F, op)(ins[0])
-            return result
 
 
 @torch.no_grad()

@@ -1,29 +1,30 @@
 """From a torch module to a graph of plain data, by torch.fx; on the training side only.
 
-Supported, as a module, a function or a tensor method where torch has one: Linear, Conv2d, BatchNorm1d and 2d, ReLU,
-ReLU6, Sigmoid, Tanh, SiLU, Hardswish, GELU (exact), LeakyReLU, MaxPool2d, AvgPool2d, AdaptiveAvgPool2d, Flatten (and
-`x.view(x.size(0), -1)`), Softmax, the addition of two values; Dropout and Identity vanish. Operations may work in
-place. Anything else is `Untraceable`: the network trains all the same, only its file has no graph.
+What a graph may hold, and how PyTorch spells it as a module, a function or a method, is in `ops`. Operations may work
+in place. Anything else is `Untraceable`: the network trains all the same, only its file has no graph.
 """
 
 from __future__ import annotations
 
 import operator
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
 from torch import fx, nn
+from torch.nn import functional
 
 from .graph import INPUT, Node
 from .keyed import KeyedDropout
 from .modules import changed_forward
 from .networks import layout_of
-from .tracing_ops import Parts, Untraceable, View, is_batch_size, of_call, of_module
+from .ops import OPERATIONS, Operation
+from .ops.base import BATCH, VALUE, Traced, Untraceable
 
 TORCH = str(Path(nn.__file__).parents[1])
 PLACE = "place"  # under this key a node of torch.fx keeps the user's line that made it
@@ -114,6 +115,60 @@ class _Value:
         return _Value(name, self.storage, self.version)
 
 
+MODULES = {getattr(nn, name): operation for operation in OPERATIONS.values() for name in operation.modules}
+MODULES[KeyedDropout] = OPERATIONS["dropout"]
+# A function's name, without the underscore of its form in place → operation, and its method that reads the arguments.
+CALLS = {name: (operation, read) for operation in OPERATIONS.values() for name, read in operation.functions.items()}
+FUNCTIONS = {
+    getattr(space, spelled): spelled
+    for name in CALLS
+    for spelled in (name, f"{name}_")
+    for space in (functional, torch)
+    if hasattr(space, spelled)
+} | {operator.add: "add", operator.iadd: "add_"}
+
+
+def _of_module(module: nn.Module, path: str) -> tuple[Operation, Traced]:
+    """What a leaf module does."""
+    operation = MODULES.get(type(module))
+    if operation is None:
+        raise Untraceable(f"{path}: no graph has a {type(module).__name__}")
+    return operation, operation.read_module(module)
+
+
+def _of_call(node: fx.Node, values: Collection[fx.Node]) -> tuple[Operation, Traced]:
+    """What a function or a tensor's method does; a name that ends in an underscore works in place, as torch's do."""
+    spelled = node.target if node.op == "call_method" else FUNCTIONS.get(node.target)
+    name = spelled.removesuffix("_") if isinstance(spelled, str) else ""
+    if name not in CALLS:
+        raise Untraceable(f"the network calls {getattr(node.target, '__name__', node.target)}, which no graph has")
+
+    def known(argument: Any) -> Any:
+        if isinstance(argument, tuple | list):
+            return type(argument)(map(known, argument))
+        return BATCH if _is_batch_size(argument) else VALUE if argument in values else argument
+
+    operation, read = CALLS[name]
+    try:
+        arguments = map(known, node.args[1:])
+        traced = getattr(operation, read)(*arguments, **{key: known(value) for key, value in node.kwargs.items()})
+    except TypeError as error:
+        raise Untraceable(f"{node.name}: {error}") from error
+    return operation, traced if spelled == name else replace(traced, in_place=True)
+
+
+def _is_batch_size(node: Any) -> bool:
+    """Whether a value is `x.size(0)` or `x.shape[0]`."""
+    if not isinstance(node, fx.Node):
+        return False
+    if node.op == "call_method" and node.target == "size":
+        return node.args[1:] == (0,)
+    if node.target is not operator.getitem or node.args[1] != 0:
+        return False
+    source = node.args[0]
+    return isinstance(source, fx.Node) and (source.target is getattr or source.target == "size")
+
+
 class _Reader:
     """Turns fx nodes into ours. What vanishes (dropout) is an alias of the value that it was made from."""
 
@@ -142,7 +197,7 @@ class _Reader:
             case "placeholder":
                 self._placeholder(node)
             case "call_module":
-                self._call(node, of_module(self._module.get_submodule(str(node.target)), node))
+                self._call(node, *_of_module(self._module.get_submodule(str(node.target)), str(node.target)))
             case "call_function" | "call_method":
                 self._function(node)
             case _:
@@ -158,30 +213,28 @@ class _Reader:
             if node.args[1:] != ("shape",):
                 raise Untraceable(f"the network reads {node.args[1]!r} of a value")
             return  # a shape matters only to the view that uses it
-        if is_batch_size(node) or (node.op == "call_method" and node.target == "size"):
+        if _is_batch_size(node) or (node.op == "call_method" and node.target == "size"):
             return
-        self._call(node, of_call(node))
+        self._call(node, *_of_call(node, self._values.keys()))
 
-    def _call(self, node: fx.Node, parts: Parts | None) -> None:
-        values = [self._values[a] for a in node.all_input_nodes if a in self._values]
-        if parts is None:
+    def _call(self, node: fx.Node, operation: Operation, traced: Traced) -> None:
+        given = [*node.args, *node.kwargs.values()]
+        values = [self._values[a] for a in given if isinstance(a, fx.Node) and a in self._values]
+        if len(values) != operation.inputs:
+            raise Untraceable(f"{operation.name} at {node.name!r} takes {len(values)} values of the network")
+        if operation.vanishes:
             self._values[node] = values[0]
             return
-        op = parts.op
-        if op == "add":
-            values = [self._values[a] for a in node.args if isinstance(a, fx.Node) and a in self._values]
-        if len(values) != (2 if op == "add" else 1):
-            raise Untraceable(f"{op} at {node.name!r} takes {len(values)} values of the network")
-        if unknown := [role for role, tensor in parts.tensors.items() if id(tensor) not in self._names]:
-            raise Untraceable(f"{op} at {node.name!r} computes its {unknown[0]} instead of keeping it")
-        named = {role: self._names[id(tensor)] for role, tensor in parts.tensors.items()}
+        if unknown := [role for role, tensor in traced.tensors.items() if id(tensor) not in self._names]:
+            raise Untraceable(f"{operation.name} at {node.name!r} computes its {unknown[0]} instead of keeping it")
+        named = {role: self._names[id(tensor)] for role, tensor in traced.tensors.items()}
         inputs = tuple(value.read() for value in values)
-        self._nodes.append(Node(op, node.name, inputs, named, dict(parts.attributes)))
-        if parts.in_place:
+        self._nodes.append(Node(operation.name, node.name, inputs, named, dict(traced.attributes)))
+        if traced.in_place:
             values[0].write(node.name)
             self._values[node] = values[0]
         else:
-            self._values[node] = values[0].view(node.name) if isinstance(parts, View) else _Value(node.name)
+            self._values[node] = values[0].view(node.name) if operation.view else _Value(node.name)
 
     def _finish(self, node: fx.Node) -> tuple[Node, ...]:
         value = node.args[0]

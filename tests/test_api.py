@@ -71,11 +71,11 @@ ALLOWED = {
         "notices",
     },
     "wire": {"errors", "model", "graph"},
-    "tracing_ops": {"errors", "keyed"},
-    "tracing": {"graph", "keyed", "modules", "networks", "tracing_ops"},
-    "replay": {"graph"},
+    "ops": {"errors", "graph"},
+    "tracing": {"graph", "keyed", "modules", "networks", "ops"},
+    "replay": {"graph", "ops"},
     "graph_facts": {
-        *("errors", "graph", "inference", "model", "networks", "notices", "replay", "tracing", "tracing_ops"),
+        *("errors", "graph", "inference", "model", "networks", "notices", "ops", "replay", "tracing"),
     },
     "federation": CORE
     | {"methods", "data", "config", "keyed", "networks", "clients", "wire", "graph_facts", "notices"},
@@ -112,7 +112,7 @@ ALLOWED = {
 }
 HEAVY = {
     "torch": {
-        *("arrays", "keyed", "networks", "clients", "federation", "tracing", "tracing_ops", "export", "rivals"),
+        *("arrays", "keyed", "networks", "clients", "federation", "tracing", "export", "rivals"),
         *("graph_facts", "modules", "replay", "track"),
     },
     "matplotlib": {"report"},

@@ -1,0 +1,102 @@
+"""Convolutions of images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelError
+from ..graph import Node
+from .base import (
+    Attributes,
+    Floats,
+    FrontEnd,
+    Onnx,
+    Operation,
+    Shape,
+    Tensors,
+    Traced,
+    Untraceable,
+    as_pair,
+    expect,
+    image,
+    pair_of,
+    present,
+    whole,
+)
+from .windows import counts, padded, sliding
+
+
+class Conv2d(Operation):
+    """Weight (out, in / groups, height, width); zeros around the image."""
+
+    name, images = "conv2d", True
+    tensors, optional = {"weight": 4}, {"bias": 1}
+    attributes = {
+        "stride": pair_of(1),
+        "padding": pair_of(0),
+        "dilation": pair_of(1),
+        "groups": lambda value: whole(value, 1),
+    }
+    modules = ("Conv2d",)
+
+    def read_module(self, module: Any) -> Traced:
+        """What a module of PyTorch's does."""
+        if module.padding_mode != "zeros":
+            raise Untraceable(f"a convolution pads with {module.padding_mode!r}; a graph knows zeros")
+        dilation = as_pair(module.dilation)
+        if module.padding == "same":
+            spans = [d * (k - 1) for d, k in zip(dilation, module.kernel_size, strict=True)]
+            if any(span % 2 for span in spans):
+                raise Untraceable("a 'same' convolution of an even kernel pads unevenly")
+            padding = [span // 2 for span in spans]
+        else:
+            padding = [0, 0] if module.padding == "valid" else as_pair(module.padding)
+        sizes = {"stride": as_pair(module.stride), "padding": padding, "dilation": dilation, "groups": module.groups}
+        return Traced(sizes, present(weight=module.weight, bias=module.bias))
+
+    def check(self, node: Node, tensors: Mapping[str, tuple[int, ...]]) -> None:
+        """Groups divide the channels."""
+        outputs, groups = tensors["weight"][0], node.attributes["groups"]
+        if outputs % groups:
+            raise ModelError(f"it divides {outputs:,} channels into {groups:,} groups.")
+
+    def shape(self, node: Node, inputs: Sequence[Shape], tensors: Mapping[str, tuple[int, ...]]) -> Shape:
+        """Shape of the result."""
+        a, weight = node.attributes, tensors["weight"]
+        channels, *sides = image(inputs[0], self.name)
+        expect(channels, weight[1] * a["groups"], "channels")
+        spans = [(kernel - 1) * gap + 1 for kernel, gap in zip(weight[2:], a["dilation"], strict=True)]
+        return (weight[0], *counts(sides, spans, a["stride"], a["padding"]))
+
+    def reference(self, x: Sequence[Floats], tensors: Tensors, attributes: Attributes) -> Floats:
+        """The result in numpy."""
+        weight, groups = tensors["weight"], attributes["groups"]
+        given = padded(x[0], attributes["padding"], (0, 0), 0)
+        windows = sliding(given, weight.shape[2:], attributes["stride"], attributes["dilation"])
+        parts = []
+        for part, kernels in zip(np.split(windows, groups, 1), np.split(weight, groups), strict=True):
+            parts.append(np.tensordot(part, kernels, ((1, 4, 5), (1, 2, 3))))  # (batch, rows, columns, out)
+        result = np.concatenate(parts, 3).transpose(0, 3, 1, 2)
+        return result + tensors["bias"][:, None, None] if "bias" in tensors else result
+
+    def torch(self, functional: Any, x: Sequence[Any], tensors: Tensors, attributes: Attributes) -> Any:
+        """The result by torch.nn.functional."""
+        sizes = (tuple(attributes[name]) for name in ("stride", "padding", "dilation"))
+        return functional.conv2d(x[0], tensors["weight"], tensors.get("bias"), *sizes, attributes["groups"])
+
+    def onnx(self, node: Node, onnx: Onnx) -> None:
+        """Write the ONNX form."""
+        a = node.attributes
+        names = [onnx.held(node.tensors[role]) for role in ("weight", "bias") if role in node.tensors]
+        sizes = {"strides": a["stride"], "pads": [*a["padding"], *a["padding"]], "dilations": a["dilation"]}
+        onnx.emit("Conv", node, *names, **sizes, group=a["groups"])
+
+    def lower(self, node: Node, engine: FrontEnd) -> None:
+        """Say what the engine is to compute."""
+        engine.convolution(node)
+
+
+OPERATION = Conv2d()

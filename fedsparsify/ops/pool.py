@@ -1,0 +1,43 @@
+"""What pools over windows have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import ModelError
+from ..graph import Node
+from .base import Attributes, Operation, Shape, as_pair, image, pair_of, truth
+from .windows import counts, overhang
+
+
+class Pool(Operation):
+    """A pool of windows of one size."""
+
+    images = True
+    attributes = {"kernel": pair_of(1), "stride": pair_of(1), "padding": pair_of(0), "ceil": truth}
+
+    @staticmethod
+    def sizes(kernel: Any, stride: Any, padding: Any, ceil: bool) -> dict[str, Any]:
+        """The attributes, from PyTorch's arguments."""
+        window = {"kernel": as_pair(kernel), "stride": as_pair(kernel if stride in (None, ()) else stride)}
+        return {**window, "padding": as_pair(padding), "ceil": bool(ceil)}
+
+    def check(self, node: Node, tensors: Mapping[str, tuple[int, ...]]) -> None:
+        """Every window meets a pixel."""
+        kernel, padding = node.attributes["kernel"], node.attributes["padding"]
+        if any(2 * pad > side for pad, side in zip(padding, kernel, strict=True)):
+            raise ModelError(f"its padding is more than half of its kernel {kernel}. Received: {padding}.")
+
+    def shape(self, node: Node, inputs: Sequence[Shape], tensors: Mapping[str, tuple[int, ...]]) -> Shape:
+        """Shape of the result."""
+        channels, *sides = image(inputs[0], self.name)
+        return (channels, *self._counts(sides, node.attributes))
+
+    @staticmethod
+    def _counts(sides: Sequence[Any], a: Attributes) -> tuple[Any, Any]:
+        return counts(sides, a["kernel"], a["stride"], a["padding"], a["ceil"])
+
+    def overhang(self, shape: Sequence[int], a: Attributes) -> list[int]:
+        """By how much the last windows of an image (channels, height, width) go over its padding."""
+        return overhang(shape[-2:], self._counts(shape[-2:], a), a["kernel"], a["stride"], a["padding"])

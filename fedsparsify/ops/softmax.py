@@ -1,0 +1,56 @@
+"""Shares that add up to one along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelError
+from ..graph import Node
+from .base import Attributes, Floats, FrontEnd, Onnx, Operation, Tensors, Traced, Untraceable, whole
+
+
+class Softmax(Operation):
+    """The axis counts the batch, as PyTorch's does; the engine knows that of the channels."""
+
+    name = "softmax"
+    attributes = {"axis": lambda value: whole(value, -32)}
+    modules, functions = ("Softmax",), {"softmax": "read_call"}
+
+    def read_module(self, module: Any) -> Traced:
+        """What a module of PyTorch's does."""
+        return self.read_call(module.dim)
+
+    def read_call(self, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Traced:
+        """What a function or method does, by its arguments after the first."""
+        if dim is None or dtype is not None:
+            raise Untraceable("a softmax must name its dimension, and no type")
+        return Traced({"axis": dim})
+
+    def reference(self, x: Sequence[Floats], tensors: Tensors, attributes: Attributes) -> Floats:
+        """The result in numpy."""
+        powers = np.exp(x[0] - x[0].max(attributes["axis"], keepdims=True))
+        return powers / powers.sum(attributes["axis"], keepdims=True)  # type: ignore[no-any-return]
+
+    def torch(self, functional: Any, x: Sequence[Any], tensors: Tensors, attributes: Attributes) -> Any:
+        """The result by torch.nn.functional."""
+        return functional.softmax(x[0], attributes["axis"])
+
+    def onnx(self, node: Node, onnx: Onnx) -> None:
+        """Write the ONNX form."""
+        onnx.emit("Softmax", node, axis=node.attributes["axis"])
+
+    def lower(self, node: Node, engine: FrontEnd) -> None:
+        """Say what the engine is to compute."""
+        engine.softmax(node)
+
+    def engine_takes(self, node: Node, inputs: Sequence[tuple[int, ...]]) -> None:
+        """The axis of the channels."""
+        if node.attributes["axis"] not in (1, -len(inputs[0])):
+            axis = node.attributes["axis"]
+            raise ModelError(f"softmax runs over the channels only. Received axis: {axis}.")
+
+
+OPERATION = Softmax()

@@ -1,0 +1,107 @@
+"""Every operation by itself: its shape and its numpy reference are held to PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from fedsparsify.errors import ModelError
+from fedsparsify.graph import Node
+from fedsparsify.ops import OPERATIONS, reference, shapes_of
+
+PICTURE, ROW = (6, 9, 8), (12,)
+
+
+def window(kernel=(3, 2), stride=(2, 2), padding=(1, 0), ceil=False, **more):
+    return {"kernel": [*kernel], "stride": [*stride], "padding": [*padding], "ceil": ceil, **more}
+
+
+def conv(stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
+    return {"stride": [*stride], "padding": [*padding], "dilation": [*dilation], "groups": groups}
+
+
+NORM = {"running_mean": (6,), "running_var": (6,), "weight": (6,), "bias": (6,)}
+# operation, sample, tensors by role, attributes
+CASES = [
+    *((name, PICTURE, {}, {}) for name in ("relu", "relu6", "sigmoid", "tanh", "silu", "hardswish", "gelu")),
+    ("leaky_relu", PICTURE, {}, {"slope": 0.3}),
+    ("linear", ROW, {"weight": (5, 12), "bias": (5,)}, {}),
+    ("linear", (3, 12), {"weight": (5, 12)}, {}),
+    ("conv2d", PICTURE, {"weight": (4, 6, 3, 3), "bias": (4,)}, conv(padding=(1, 1))),
+    ("conv2d", PICTURE, {"weight": (6, 2, 1, 3)}, conv((2, 1), (0, 2), (1, 2), groups=3)),
+    ("conv2d", PICTURE, {"weight": (6, 1, 2, 2), "bias": (6,)}, conv((3, 2), groups=6)),
+    ("batch_norm", PICTURE, NORM, {"eps": 1e-3}),
+    ("batch_norm", (6,), {role: NORM[role] for role in ("running_mean", "running_var")}, {"eps": 1e-5}),
+    ("max_pool2d", PICTURE, {}, window()),
+    ("max_pool2d", PICTURE, {}, window((2, 2), (2, 2), (0, 0))),
+    ("max_pool2d", PICTURE, {}, window((3, 3), (2, 3), (1, 1), True)),
+    ("max_pool2d", PICTURE, {}, window((2, 2), (3, 3), (1, 1), True)),
+    ("avg_pool2d", PICTURE, {}, window(count_padding=True)),
+    ("avg_pool2d", PICTURE, {}, window(count_padding=False)),
+    ("avg_pool2d", PICTURE, {}, window((3, 3), (2, 2), (1, 1), True, count_padding=True)),
+    ("avg_pool2d", PICTURE, {}, window((4, 3), (3, 2), (2, 1), True, count_padding=False)),
+    ("adaptive_avg_pool2d", PICTURE, {}, {"size": [1, 1]}),
+    ("adaptive_avg_pool2d", PICTURE, {}, {"size": [4, 5]}),
+    ("flatten", PICTURE, {}, {"start": 1}),
+    ("flatten", PICTURE, {}, {"start": 2}),
+    ("add", PICTURE, {}, {}),
+    ("softmax", PICTURE, {}, {"axis": 1}),
+    ("softmax", PICTURE, {}, {"axis": -1}),
+]
+
+
+@pytest.mark.parametrize(("name", "sample", "roles", "attributes"), CASES)
+def test_shape_and_reference_are_pytorchs(name, sample, roles, attributes):
+    operation, rng = OPERATIONS[name], np.random.default_rng(7)
+    tensors = {role: rng.uniform(0.2, 1.5, shape).astype(np.float32) for role, shape in roles.items()}
+    x = [(3 * rng.standard_normal((2, *sample))).astype(np.float32) for _ in range(operation.inputs)]
+    node = Node(name, "out", ("input",) * operation.inputs, {role: role for role in roles}, attributes)
+    assert operation.attributes.keys() == attributes.keys()
+    assert all(fits(attributes[key]) for key, fits in operation.attributes.items())
+    operation.check(node, roles)
+    expected = operation.torch(
+        functional, list(map(torch.from_numpy, x)), {r: torch.from_numpy(t) for r, t in tensors.items()}, attributes
+    ).numpy()
+    assert shapes_of([node], roles, sample)["out"] == expected.shape[1:]
+    received = operation.reference(x, tensors, attributes)
+    assert received.dtype == np.float32
+    assert np.allclose(received, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+    unknown = operation.shape(node, [None] * operation.inputs, roles)
+    known = expected.shape[1:]
+    assert unknown is None or all(a in (None, b) for a, b in zip(unknown, known, strict=True))
+
+
+def test_every_operation_has_a_case():
+    assert {name for name, *_ in CASES} == {op.name for op in OPERATIONS.values() if not op.vanishes}
+
+
+@pytest.mark.parametrize(
+    ("node", "tensors", "sample", "message"),
+    [
+        (
+            Node("linear", "a", ("input",), {"weight": "w"}),
+            {"w": (3, 5)},
+            (4,),
+            "layer 'a': it takes 5 features. Received: 4",
+        ),
+        (Node("conv2d", "a", ("input",), {"weight": "w"}, conv()), {"w": (3, 2, 3, 3)}, (2, 2, 5), "at least 3 pixels"),
+        (Node("conv2d", "a", ("input",), {"weight": "w"}, conv()), {"w": (3, 2, 3, 3)}, (5,), "takes images"),
+        (Node("max_pool2d", "a", ("input",), {}, window()), {}, (7,), "takes images"),
+        (Node("flatten", "a", ("input",), {}, {"start": 3}), {}, (7,), "flattens from dimension 3"),
+    ],
+)
+def test_what_does_not_fit_names_its_layer(node, tensors, sample, message):
+    with pytest.raises(ModelError, match=message):
+        shapes_of([node], tensors, sample)
+
+
+def test_a_graph_in_numpy_literally():
+    graph = [
+        Node("linear", "h", ("input",), {"weight": "w", "bias": "b"}),
+        Node("relu", "r", ("h",)),
+        Node("add", "out", ("r", "input")),
+    ]
+    tensors = {"w": np.array([[1, -1], [0, 2]], np.float32), "b": np.array([0, 1], np.float32)}
+    assert reference(graph, tensors, np.array([[1, 3]], np.float32)).tolist() == [[1, 10]]
