@@ -19,7 +19,7 @@ from fedsparsify import RunConfig, load, run
 from fedsparsify.errors import RunError
 from fedsparsify.federation.checkpoint import Checkpoint
 from fedsparsify.federation.ledger import read_history
-from fedsparsify.federation.run import uninterrupted
+from fedsparsify.stopping import uninterrupted
 from fedsparsify.wire.artefact import load_facts
 
 CONFIG = RunConfig(rounds=6, epochs=1, clients=4, momentum=0.5, keep_optimizer=True)

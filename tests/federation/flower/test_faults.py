@@ -16,7 +16,6 @@ from fedsparsify.average import Tally
 from fedsparsify.errors import ClientError, RunError
 from fedsparsify.federation.flower import server
 from fedsparsify.federation.flower.messages import RECORD
-from fedsparsify.federation.flower.server_app import alone
 from fedsparsify.federation.ledger import read_history
 from fedsparsify.model import SparseModel
 from fedsparsify.networks import build, layout_of
@@ -214,11 +213,6 @@ def test_numbers(tmp_path, monkeypatch):
     assert [entry.clients for entry in result.history] == [3, 3, 3]
     assert {question.client for question in grid.questions} == {0, 1, 2}
     assert same(result.model, run(CONFIG).model)
-
-
-def test_one_process_a_folder(tmp_path):
-    with alone(tmp_path), pytest.raises(RunError, match="another process"), alone(tmp_path, 0):
-        pass
 
 
 def test_a_model_is_decoded_one_at_a_time(tmp_path, monkeypatch):
