@@ -42,6 +42,10 @@ def test_what_a_run_leaves(tmp_path):
     saved = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
     assert RunConfig(**saved) == CONFIG
     assert load_facts(tmp_path / "run" / "model.fsz")["method"] == "fedsparsify-global"
+    result.save(tmp_path / "saved.fsz")
+    run(CONFIG).save(tmp_path / "without a folder.fsz")
+    assert (tmp_path / "saved.fsz").read_bytes() == bytes_of(tmp_path / "run")
+    assert (tmp_path / "without a folder.fsz").read_bytes() == bytes_of(tmp_path / "run")
     counts = json.loads((tmp_path / "run" / "partition.json").read_text())
     assert np.sum(counts) == 1442
 
