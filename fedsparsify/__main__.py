@@ -43,8 +43,7 @@ def main() -> None:
     stopping.listen()
     warnings.showwarning = show_notice
     code = _command()
-    if code == stopping.EXIT_CODE:
-        stopping.ignore()
+    stopping.ignore()
     sys.exit(code)
 
 

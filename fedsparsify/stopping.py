@@ -13,7 +13,7 @@ from types import FrameType
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT_CODE = 130  # of a command that was stopped
 GRACE_SECONDS = 2.0  # in which further signals count as the same wish; later ones raise again, should one get lost
-NOTE = b"Already stopping: finished rounds are being written.\n"
+NOTE = b"Already stopping: wait until what is finished is written.\n"
 
 _raised = float("-inf")  # when the last signal became a KeyboardInterrupt
 
@@ -27,7 +27,7 @@ def listen() -> None:
 
 
 def ignore() -> None:
-    """Let the process end with its own exit code, whatever comes; the interpreter's own end included."""
+    """Let a command that is over end with its own exit code: the interpreter takes a moment to end."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -72,10 +72,12 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
 @contextmanager
 def listening() -> Iterator[None]:
     """Where Ctrl-C has Python's own handler, have many count as one within the block."""
+    global _raised
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not usual or threading.current_thread() is not threading.main_thread():
         yield
         return
+    _raised = float("-inf")
     signal.signal(signal.SIGINT, _raise_once)
     try:
         yield
