@@ -134,3 +134,17 @@ def test_a_run_and_a_sweep_hold_their_folders(tmp_path):
     sweep(runs, tmp_path / "sweep", on_round=both)
     assert tried == ["run"] * 2 + ["sweep"] * 4
     assert not list(tmp_path.rglob(lock.NAME))
+
+
+def test_the_commands_say_who_holds_a_folder(elsewhere, here):
+    (elsewhere / "r.toml").write_text("rounds = 2\nclients = 2\n[sweep]\nseed = [1]\n")
+    (elsewhere / "s.toml").write_text("rounds = 2\nclients = 2\n")
+    for folder, words in (
+        ("run", ["run", "--rounds", 2, "--out", "run"]),
+        ("sweep", ["sweep", "r.toml", "--out", "sweep"]),
+        ("serve/flower", ["serve", "s.toml", "--insecure", "--out", "serve"]),
+    ):
+        with held(elsewhere / folder):
+            code, _, errors = here(*words)
+        assert code == 2
+        assert f"RunError: {folder} is in use by process {os.getpid()} on " in errors.replace(f"{elsewhere}/", "")

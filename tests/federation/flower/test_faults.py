@@ -15,9 +15,10 @@ from fedsparsify import METHODS, RunConfig, run
 from fedsparsify.average import Tally
 from fedsparsify.data import load_dataset, partition
 from fedsparsify.errors import ClientError, RunError
-from fedsparsify.federation.flower import server
+from fedsparsify.federation.flower import server, server_app
 from fedsparsify.federation.flower.messages import RECORD
 from fedsparsify.federation.ledger import read_history
+from fedsparsify.federation.lock import held
 from fedsparsify.model import SparseModel
 from fedsparsify.networks import build, layout_of
 from fedsparsify.wire.codec import encode
@@ -258,3 +259,9 @@ def test_a_node_that_diverges_is_left_out_as_in_the_simulator(tmp_path, method):
 def test_what_a_node_says_of_its_own_fault_is_in_the_ledger(tmp_path):
     over, _ = play(tmp_path, CONFIG, broken(lambda a, q: [replace(a, fault="no scores\x1b[31m")]), **QUICK)
     assert [entry.refused for entry in over.history] == [{}, {"client 2": "no scores [31m"}, {}]
+
+
+def test_a_second_server_app_waits_a_while_and_says_who_holds_the_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(server_app, "ENDING_SECONDS", 0.01)
+    with held(tmp_path / "run"), pytest.raises(RunError, match=r"run is in use by process \d+ on"):
+        play(tmp_path, CONFIG, **QUICK)
