@@ -8,13 +8,13 @@ import re
 import socket
 import stat
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from ..errors import RunError
+from ..notices import notice
 
 try:
     import fcntl
@@ -57,7 +57,7 @@ def _take(path: Path) -> int | None:
     descriptor = _open(path)
     try:
         if fcntl is None:
-            warnings.warn(f"{path.parent} is not locked on this system: use it from one process only.", stacklevel=4)
+            notice(f"{path.parent} is not locked on this system: use it from one process only.")
         else:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not _is_at(path, descriptor):  # its holder removed it between our opening and our locking it

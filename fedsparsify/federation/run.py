@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
@@ -18,6 +17,7 @@ from ..config import RunConfig, make_config, read_toml, to_toml
 from ..data import Dataset, holdings, load_dataset
 from ..errors import ConfigError, RunError
 from ..model import Floats, SparseModel
+from ..notices import notice
 from ..stopping import ending, listening, uninterrupted
 from ..wire.artefact import save
 from ..wire.files import atomic, partials
@@ -215,7 +215,7 @@ class Journal:
                 f"{anew(folder.checkpoint)}"
             )
         if known:
-            warnings.warn(f"{folder.path} has no checkpoint yet: the run begins at its first round.", stacklevel=4)
+            notice(f"{folder.path} has no checkpoint yet: the run begins at its first round.")
 
     @property
     def velocities(self) -> dict[int, Floats]:
