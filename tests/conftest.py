@@ -55,11 +55,13 @@ def here(elsewhere, monkeypatch, capsys):
     def play(*words):
         monkeypatch.setattr(sys, "argv", ["fedsparsify", *map(str, words)])
         handlers = {number: signal.getsignal(number) for number in SIGNALS}
-        with pytest.raises(SystemExit) as done:
-            main()
-        assert {signal.getsignal(number) for number in SIGNALS} == {signal.SIG_IGN}  # until the interpreter has ended
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        try:
+            with pytest.raises(SystemExit) as done:
+                main()
+            assert {signal.getsignal(number) for number in SIGNALS} == {signal.SIG_IGN}  # the interpreter is to end
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
         said = capsys.readouterr()
         return done.value.code or 0, said.out, said.err
 
