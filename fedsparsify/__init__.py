@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .config import RunConfig
     from .data.partition import partition
     from .federation.run import Result, run
+    from .inference import Engine
     from .methods import METHODS
     from .model import SparseModel
     from .schedule import GradualSchedule, communication_cost
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "METHODS",
+    "Engine",
     "GradualSchedule",
     "Result",
     "RunConfig",
@@ -37,6 +39,7 @@ __all__ = [
 
 _HOMES = {
     "METHODS": "methods",
+    "Engine": "inference",
     "GradualSchedule": "schedule",
     "Result": "federation.run",
     "RunConfig": "config",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import warnings
 from typing import TextIO
 
+from . import stopping
 from .errors import FedSparsifyError
 from .notices import Notice
 
@@ -40,30 +40,48 @@ def show_notice(
 
 def main() -> None:
     """Run the command line. A service manager's wish to stop is the same as Ctrl-C."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stopping.listen()
     warnings.showwarning = show_notice
-    try:
-        import click
+    code = _command()
+    stopping.ignore()
+    sys.exit(code)
 
-        from .cli import cli
-    except ImportError as error:
-        sys.exit(f"the command line needs {error.name}: pip install 'fedsparsify[train]'")
+
+def _command() -> int | str | None:
+    """The exit code of the command, or what to say with exit code 1."""
     try:
-        sys.exit(cli(standalone_mode=False))
+        with stopping.uninterrupted():  # an import that is interrupted may leave half a module
+            import click
+
+            from .cli import cli
+    except ImportError as error:
+        return f"the command line needs {error.name}: pip install 'fedsparsify[train]'"
+    except KeyboardInterrupt:
+        return _stopped()
+    try:
+        code: int | None = cli(standalone_mode=False)
+        return code
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        print("Stopped.", file=sys.stderr)
-        sys.exit(130)
+        return _stopped()
     except FedSparsifyError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        sys.exit(2)
-    except ImportError as error:
-        if error.name not in EXTRAS:
+        return 2
+    except Exception as error:
+        if stopping.under_way():  # a library made another error of the KeyboardInterrupt
+            return _stopped()
+        if not isinstance(error, ImportError) or error.name not in EXTRAS:
             raise
         print(f"this needs {error.name}: pip install 'fedsparsify[{EXTRAS[error.name]}]'", file=sys.stderr)
-        sys.exit(2)
+        return 2
+
+
+def _stopped() -> int:
+    with stopping.ending():
+        print("Stopped.", file=sys.stderr)
+        return stopping.EXIT_CODE
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from .errors import ConfigError, nearest
 from .federation.ledger import Entry
 from .methods import METHODS
 from .options import Setting, settings
+from .stopping import EXIT_CODE, ending, uninterrupted
 
 
 def _method_settings() -> dict[str, Setting]:
@@ -87,7 +88,12 @@ def _collect(config: Path | None, out: Path | None, resume: bool, flags: dict[st
     """The config that file and flags describe together (flags win), and the run's folder."""
     saved = out / "config.toml" if resume and out else None
     source = config or (saved if saved and saved.exists() else None)
-    table = read_toml(source) if source else {}
+    try:
+        table = read_toml(source) if source else {}
+    except ConfigError:
+        if source is not saved:
+            raise
+        table = {}  # the run's folder is refused later, with what to do about it
     method = table.get("method", "fedsparsify-global")
     options = dict(method) if isinstance(method, dict) else {"name": method}
     if (named := flags.pop("method")) and named != options.get("name"):
@@ -129,28 +135,32 @@ def _sparsity_of(config: RunConfig) -> list[str]:
 
 
 def _run(config: Path | None, out: Path | None, resume: bool, track: str | None, **flags: Any) -> int:
-    from .federation.run import RunFolder, run
-    from .progress import Progress
-    from .track import tracking
+    with uninterrupted():  # an import that is interrupted may leave half a module
+        from .federation.run import Result, RunFolder, run
+        from .progress import Progress
+        from .track import tracking
 
     made, folder = _collect(config, out, resume, flags)
     console = Console()
-    with Progress(console, made) as progress, tracking(track, made, folder) as tracker:
+    result: Result | None = None
+    progress = Progress(console, made)
+    try:
+        with progress, tracking(track, made, folder) as tracker:
 
-        def seen(entry: Entry) -> None:
-            progress.show(entry)
-            tracker.log(entry)
+            def seen(entry: Entry) -> None:
+                progress.show(entry)
+                tracker.log(entry)
 
-        try:
             result = run(made, folder, resume, seen)
-        except KeyboardInterrupt:
-            progress.stop()
+        show_ending(console, made, result.history, folder, RunFolder(folder).model)
+    except KeyboardInterrupt:
+        with ending():
             if not RunFolder(folder).config.exists():
                 raise
-            console.print(f"Stopped after round {progress.round}. Nothing is lost; go on with:")
+            done = f"after round {progress.round}" if result is None else "while the report was written"
+            console.print(f"Stopped {done}. Nothing is lost; go on with:")
             console.print(f"  fedsparsify run --out {folder} --resume", soft_wrap=True, highlight=False)
-            return 130
-    show_ending(console, made, result.history, folder, RunFolder(folder).model)
+            return EXIT_CODE
     return 0
 
 

@@ -15,6 +15,7 @@ from .config import RunConfig, load_config
 from .errors import ConfigError, FedSparsifyError, RunError
 from .federation.flower.patience import Patience
 from .options import settings
+from .stopping import EXIT_CODE, ending, uninterrupted
 
 RESTARTS = 3  # of a ServerApp that was killed
 PATH = click.Path(path_type=Path)
@@ -63,11 +64,13 @@ def serve(
     CONFIG is the TOML file that `fedsparsify run` takes. The server needs the data set's test samples only; clients
     come with `fedsparsify join`. The Flower commands that this stands for are printed as they run.
     """
-    from .federation.flower.commands import Keys, Link, shown, write_app
-    from .federation.flower.prepare import make_task
-    from .federation.flower.processes import Server
-    from .federation.ledger import read_history
-    from .progress import Progress
+    with uninterrupted():  # an import that is interrupted may leave half a module
+        from .federation.flower.commands import Keys, Link, shown, write_app
+        from .federation.flower.prepare import make_task
+        from .federation.flower.processes import Server
+        from .federation.ledger import read_history
+        from .federation.lock import held
+        from .progress import Progress
 
     console = Console()
     if (keys is not None) + insecure + ray != 1:
@@ -81,33 +84,35 @@ def serve(
         link.keys.check()
     task, app = make_task(made, folder), folder.path / "app"
     told = task.settings() | {"out": str(folder.path.resolve())} | asdict(Patience(**patience))
-    write_app(app, told | {"resume": resume})
     if app_only:
+        write_app(app, told | {"resume": resume})
         link.write_connection()
         for text in (f"export FLWR_HOME={link.home}", *map(shown, (link.superlink(), *link.register(), link.run(app)))):
             console.print(text, soft_wrap=True, highlight=False)
         return 0
-    server = Server(link, _say(console))
-    try:
-        with server.open(), Progress(console, made) as progress:
-            console.print(f"{made.clients} clients take part, at port {port}.")
-            for left in range(RESTARTS, -1, -1):
-                if server.play(app, folder, made.rounds, progress.show):
-                    break
-                if not left:
-                    raise RunError(f"the ServerApp ended {RESTARTS + 1} times too early. See {link.home}/run.log.")
-                console.print("The ServerApp is gone; it is started again from its checkpoint.", style="yellow")
-                write_app(app, told | {"resume": True})
-    except (KeyboardInterrupt, FedSparsifyError) as error:
-        run = f"--out {folder.path} --resume" if folder.config.exists() else f"{config} --out {folder.path}"
-        secured = f"--keys {keys}" if keys else "--ray" if ray else "--insecure"
-        console.print("Stopped. Nothing is lost; go on with:")
-        again = f"  fedsparsify serve {run} {secured} --host {host} --port {port}"
-        console.print(again, soft_wrap=True, highlight=False)
-        if isinstance(error, FedSparsifyError):
-            raise
-        return 130
-    show_ending(console, made, read_history(folder.history), folder.path, folder.model)
+    secured = f"--keys {keys}" if keys else "--ray" if ray else "--insecure"
+    with held(home):  # what the SuperLink uses; the ServerApp holds the run's folder while it plays
+        try:
+            with Server(link, _say(console)).open() as server, Progress(console, made) as progress:
+                console.print(f"{made.clients} clients take part, at port {port}.")
+                write_app(app, told | {"resume": resume})
+                for left in range(RESTARTS, -1, -1):
+                    if server.play(app, folder, made.rounds, progress.show):
+                        break
+                    if not left:
+                        raise RunError(f"the ServerApp ended {RESTARTS + 1} times too early. See {link.home}/run.log.")
+                    console.print("The ServerApp is gone; it is started again from its checkpoint.", style="yellow")
+                    write_app(app, told | {"resume": True})
+            show_ending(console, made, read_history(folder.history), folder.path, folder.model)
+        except (KeyboardInterrupt, FedSparsifyError) as error:
+            with ending():
+                run = f"--out {folder.path} --resume" if folder.config.exists() else f"{config} --out {folder.path}"
+                console.print("Stopped. Nothing is lost; go on with:")
+                again = f"  fedsparsify serve {run} {secured} --host {host} --port {port}"
+                console.print(again, soft_wrap=True, highlight=False)
+                if isinstance(error, FedSparsifyError):
+                    raise
+                return EXIT_CODE
     return 0
 
 
@@ -151,8 +156,9 @@ def join(
     --data is an .npz with x_train and y_train, or a module:function that returns them. For a trial, leave it out: this
     client then has its part of the run's own data set, the one that it has in a simulation.
     """
-    from .federation.flower.commands import shown, supernode
-    from .federation.flower.processes import free_port, stay
+    with uninterrupted():  # an import that is interrupted may leave half a module
+        from .federation.flower.commands import shown, supernode
+        from .federation.flower.processes import free_port, stay
 
     console = Console()
     if insecure == bool(ca and key):
@@ -171,8 +177,9 @@ def join(
     try:
         return stay(command, home / "flower", tries, console.print)
     except KeyboardInterrupt:
-        console.print("Left. Masks and momentum are kept; the same command joins again.")
-        return 130
+        with ending():
+            console.print("Left. Masks and momentum are kept; the same command joins again.")
+            return EXIT_CODE
 
 
 @click.command()

@@ -11,6 +11,7 @@ from rich.table import Table
 from .config import read_toml
 from .federation.ledger import Entry, read_history
 from .progress import bar
+from .stopping import EXIT_CODE, ending, uninterrupted
 
 
 @click.command()
@@ -34,9 +35,9 @@ def sweep(file: Path, out: Path | None, resume: bool, device: str | None, max_mo
 
     Each run leaves a folder OUT/NAME as `run` does. Run again with --resume to go on after a stop.
     """
-    from .federation.sweep import Planned, check_folder, expand
-    from .federation.sweep import sweep as play
-    from .report import write_report, write_sweep_report
+    with uninterrupted():  # an import that is interrupted may leave half a module
+        from .federation.sweep import Planned, check_folder, expand
+        from .federation.sweep import sweep as play
 
     table = read_toml(file)
     runs = expand(table | ({"device": device} if device else {}), file)
@@ -52,6 +53,9 @@ def sweep(file: Path, out: Path | None, resume: bool, device: str | None, max_mo
         done[planned.name] = entry.round
         text = f"{planned.name}: round {entry.round}, accuracy {entry.accuracy:.3f}"
         live.update(task, completed=sum(done.values()), description=text)
+        for client, reason in entry.refused.items():
+            said = f"{planned.name}, round {entry.round}: {client} was left out: {reason}"
+            console.print(said, style="yellow", markup=False, highlight=False)
         if not console.is_terminal and entry.round == planned.config.rounds:
             console.print(
                 f"{planned.name}: accuracy {entry.accuracy:.4f}, sparsity {entry.sparsity:.4f}", highlight=False
@@ -60,17 +64,25 @@ def sweep(file: Path, out: Path | None, resume: bool, device: str | None, max_mo
     try:
         with live:
             play(runs, out, max_models, show)
+        _show_ending(console, out, [planned.name for planned in runs])
     except KeyboardInterrupt:
-        console.print("Stopped. Nothing is lost; go on with:")
-        console.print(f"  fedsparsify sweep {file} --out {out} --resume", soft_wrap=True, highlight=False)
-        return 130
-    results = Table("run", "accuracy", "sparsity", "parameters sent", title=f"{len(runs)} runs in {out}/")
-    for planned in runs:
-        history = read_history(out / planned.name / "history.jsonl")
+        with ending():
+            console.print("Stopped. Nothing is lost; go on with:")
+            console.print(f"  fedsparsify sweep {file} --out {out} --resume", soft_wrap=True, highlight=False)
+            return EXIT_CODE
+    return 0
+
+
+def _show_ending(console: Console, out: Path, names: list[str]) -> None:
+    """Write the reports of a sweep that is over, and say what came out."""
+    from .report import write_report, write_sweep_report
+
+    results = Table("run", "accuracy", "sparsity", "parameters sent", title=f"{len(names)} runs in {out}/")
+    for name in names:
+        history = read_history(out / name / "history.jsonl")
         sent = sum(entry.download_params + entry.upload_params for entry in history)
         last = history[-1]
-        results.add_row(planned.name, f"{last.accuracy:.4f}", f"{last.sparsity:.4f}", f"{sent / 1e6:,.1f} million")
-        write_report(out / planned.name)
+        results.add_row(name, f"{last.accuracy:.4f}", f"{last.sparsity:.4f}", f"{sent / 1e6:,.1f} million")
+        write_report(out / name)
     console.print(results)
     console.print(f"Page: {write_sweep_report(out)}", soft_wrap=True, highlight=False)
-    return 0

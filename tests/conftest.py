@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from fedsparsify.__main__ import main
 from fedsparsify.model import Layout, SparseModel, TensorSpec
+from fedsparsify.stopping import SIGNALS
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -52,8 +54,14 @@ def here(elsewhere, monkeypatch, capsys):
 
     def play(*words):
         monkeypatch.setattr(sys, "argv", ["fedsparsify", *map(str, words)])
-        with pytest.raises(SystemExit) as done:
-            main()
+        handlers = {number: signal.getsignal(number) for number in SIGNALS}
+        try:
+            with pytest.raises(SystemExit) as done:
+                main()
+            assert {signal.getsignal(number) for number in SIGNALS} == {signal.SIG_IGN}  # the interpreter is to end
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
         said = capsys.readouterr()
         return done.value.code or 0, said.out, said.err
 

@@ -17,7 +17,16 @@ PACKAGE = Path(fedsparsify.__file__).parent
 def test_public_names():
     assert fedsparsify.__all__ == sorted(
         [
-            *("METHODS", "GradualSchedule", "Result", "RunConfig", "SparseModel", "communication_cost", "errors"),
+            *(
+                "METHODS",
+                "Engine",
+                "GradualSchedule",
+                "Result",
+                "RunConfig",
+                "SparseModel",
+                "communication_cost",
+                "errors",
+            ),
             *("keep_top", "load", "majority", "partition", "run", "save", "weighted"),
         ],
         key=lambda name: (not name.isupper(), name),
@@ -30,7 +39,15 @@ def test_public_names():
 def test_the_core_needs_numpy_alone():
     code = (
         "import sys, fedsparsify; fedsparsify.RunConfig(); "
-        "sys.exit(bool({'torch', 'matplotlib', 'click', 'rich', 'pooch'} & sys.modules.keys()))"
+        "sys.exit(bool({'torch', 'numba', 'matplotlib', 'click', 'rich', 'pooch'} & sys.modules.keys()))"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_engine_is_at_the_top_and_needs_no_training_code():
+    code = (
+        "import sys, fedsparsify; fedsparsify.Engine; "
+        "sys.exit(fedsparsify.Engine.__name__ != 'Engine' or bool({'torch', 'numba'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
@@ -54,6 +71,7 @@ ALLOWED = {
     "options": {"errors"},
     "plugins": {"errors"},
     "graph": set(),
+    "stopping": set(),
     "schedule": {"errors"},
     "arrays": set(),
     "model": {"arrays", "errors"},
@@ -78,16 +96,16 @@ ALLOWED = {
         *("errors", "graph", "inference", "model", "networks", "notices", "ops", "replay", "tracing"),
     },
     "federation": CORE
-    | {"methods", "data", "config", "keyed", "networks", "clients", "wire", "graph_facts", "notices"},
+    | {"methods", "data", "config", "keyed", "networks", "clients", "wire", "graph_facts", "notices", "stopping"},
     "progress": {"config", "federation", "wire"},
     "track": {"config", "errors", "federation"},
     "report": {"errors", "methods", "options", "wire"},
     "export": {"errors", "graph", "model", "wire"},
     "cli_ending": {"config", "federation", "progress", "report"},
-    "cli_federation": {"cli_ending", "config", "errors", "federation", "options", "progress"},
+    "cli_federation": {"stopping", "cli_ending", "config", "errors", "federation", "options", "progress"},
     "cli_files": {"export", "wire"},
     "cli_report": {"errors", "inference", "report", "wire"},
-    "cli_sweep": {"config", "federation", "progress", "report"},
+    "cli_sweep": {"stopping", "config", "federation", "progress", "report"},
     "inference": {"arrays", "errors", "graph", "model", "native", "wire"},
     "native": set(),
     "rivals": {"export", "graph", "model", "wire"},
@@ -107,6 +125,7 @@ ALLOWED = {
         "federation",
         "progress",
         "report",
+        "stopping",
         "track",
     },
 }

@@ -12,6 +12,9 @@ import time
 import numpy as np
 import pytest
 
+from fedsparsify.federation.checkpoint import Checkpoint
+from fedsparsify.federation.ledger import read_history
+
 SMALL = ["--rounds", "2", "--epochs", "1", "--clients", "4"]
 
 
@@ -134,17 +137,26 @@ def test_another_configuration_is_refused_on_resume(here):
     assert here("run", *SMALL, "--out", "o")[0] == 2
 
 
-@pytest.mark.parametrize("wish", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_a_stopped_run_says_how_to_go_on(elsewhere, wish):
+@pytest.mark.parametrize(
+    "wishes",
+    [[signal.SIGINT] * 3, [signal.SIGTERM, signal.SIGINT]],
+    ids=["Ctrl-C three times", "SIGTERM, then Ctrl-C"],
+)
+def test_a_stopped_run_says_how_to_go_on(elsewhere, wishes):
     words = [sys.executable, "-m", "fedsparsify", "run", "--out", "o", "--rounds", "500"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not (elsewhere / "o" / "history.jsonl").exists() or not (elsewhere / "o" / "history.jsonl").stat().st_size:
         time.sleep(0.01)
-    process.send_signal(wish)
+    for wish in wishes:
+        process.send_signal(wish)
+        time.sleep(0.01)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "fedsparsify run --out o --resume" in out
     assert "Traceback" not in errors
+    assert not list((elsewhere / "o").glob(".*"))  # nothing half-written, and no lock
+    last = read_history(elsewhere / "o" / "history.jsonl")[-1].round
+    assert Checkpoint.load(elsewhere / "o" / "checkpoint.fsz").round == last
 
 
 def test_help_teaches(elsewhere):

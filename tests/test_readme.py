@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from fedsparsify.data import load_dataset
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text() if (ROOT / "README.md").exists() else ""
@@ -22,7 +25,12 @@ def test_the_python_example_runs(elsewhere):
     assert len(example.strip().splitlines()) <= 12
     done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "(128, 64)" in done.stdout
+    rounds, shape, predicted = done.stdout.partition("(128, 64)\n")
+    assert shape
+    accuracy = float(rounds.splitlines()[-1].split()[1])
+    classes = np.array([int(word) for word in re.findall(r"\d", predicted)])
+    y = load_dataset("digits").y_test
+    assert (classes == y).mean() == pytest.approx(accuracy, abs=0.001)
 
 
 def test_the_method_example_runs(elsewhere):

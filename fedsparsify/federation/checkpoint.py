@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RunError, WireError
-from ..model import Floats, SparseModel
+from ..model import Floats, Layout, SparseModel
 from ..wire.artefact import read, write
 from .memory import Memory
 
@@ -22,13 +22,14 @@ class Checkpoint:
     model: SparseModel
     velocities: dict[int, Floats] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
+    config: str = ""  # of the run, as its config.toml says it; checkpoints of older versions have none
 
     def save(self, path: Path) -> None:
         """Write it, atomically."""
         arrays = {f"{VELOCITY}{client}": velocity for client, velocity in self.velocities.items()}
         masks = {f"{MASK}{version}": bitmap for version, bitmap in self.memory.bitmaps.items()}
         seen = list(self.memory.seen.items())  # JSON has no numbers as keys
-        write(path, self.model.on_host(), {"round": self.round, "seen": seen}, arrays | masks)
+        write(path, self.model.on_host(), {"round": self.round, "seen": seen, "config": self.config}, arrays | masks)
 
     @classmethod
     def load(cls, path: Path) -> Checkpoint:
@@ -36,12 +37,27 @@ class Checkpoint:
         try:
             model, facts, arrays = read(path)
         except WireError as error:
-            raise RunError(f"the checkpoint cannot be read: {error}") from error
+            raise RunError(f"the checkpoint cannot be read: {error} {anew(path)}") from error
         try:
             memory = Memory(dict(facts["seen"]), _numbered(arrays, MASK))
-            return cls(int(facts["round"]), model, _numbered(arrays, VELOCITY), memory)
-        except (KeyError, TypeError, ValueError) as error:
-            raise RunError(f"{path} holds a model, but not the state of a run: {error!r}.") from error
+            velocities, config = _numbered(arrays, VELOCITY), str(facts.get("config", ""))
+            return cls(int(facts["round"]), model, velocities, memory, config)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise RunError(f"{path} holds a model, but not the state of a run: {error!r}. {anew(path)}") from error
+
+    def check_fits(self, layout: Layout, path: Path) -> None:
+        """Refuse the checkpoint at `path` where it is of another network."""
+        if self.model.layout != layout or any(v.shape != (layout.trainable,) for v in self.velocities.values()):
+            raise RunError(f"{path} is of another network than the run's. {anew(path)}")
+
+
+def anew(path: Path) -> str:
+    """How to go on from a checkpoint that cannot be used."""
+    history = path.with_name("history.jsonl")
+    return (
+        f"Put back a copy that fits {history.name}; or delete {path} and {history}, "
+        f"and --resume plays the run again from its first round."
+    )
 
 
 def _numbered(arrays: dict[str, Any], prefix: str) -> dict[int, Any]:

@@ -99,21 +99,53 @@ class Ledger:
             return
         entries = read_history(self.path) if self.path.exists() else []
         self.entries = [entry for entry in entries if round is not None and entry.round <= round]
-        if round is not None and (not self.entries or self.entries[-1].round != round):
-            last = self.entries[-1].round if self.entries else 0
-            raise RunError(f"{self.path} ends at round {last}, but the checkpoint is of round {round}.")
+        numbers = [entry.round for entry in self.entries]
+        if numbers != list(range(numbers[0], numbers[0] + len(numbers)) if numbers else []):
+            wrong = next(i for i, number in enumerate(numbers) if number != numbers[0] + i)
+            raise RunError(
+                f"{self.path}, line {wrong + 1} is of round {numbers[wrong]}, after round {numbers[wrong - 1]}. "
+                f"{_remedy(self.path)}"
+            )
+        if round is not None and (not numbers or numbers[-1] != round):
+            last = numbers[-1] if numbers else 0
+            raise RunError(
+                f"{self.path} ends at round {last}, but the checkpoint is of round {round}. {_remedy(self.path)}"
+            )
         lines = "".join(map(line, self.entries))
         with atomic(self.path) as file:
             file.write(lines.encode())
 
 
+def _remedy(path: Path) -> str:
+    """How to go on from a history that cannot be used."""
+    checkpoint = path.with_name("checkpoint.fsz")
+    return (
+        f"Put back a copy of it; or delete {path} and {checkpoint}, and --resume plays the run again from its "
+        f"first round."
+    )
+
+
 def read_history(path: Path) -> list[Entry]:
     """The rounds in a history file; a last line without its end is passed over."""
-    known = {field.name for field in fields(Entry)}
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or error}.") from error
     entries = []
-    for line in path.read_text().split("\n")[:-1]:
+    for number, text in enumerate(lines, 1):
         try:
-            entries.append(Entry(**{name: value for name, value in json.loads(line).items() if name in known}))
-        except (ValueError, TypeError, AttributeError) as error:
-            raise RunError(f"{path}, line {len(entries) + 1} is not a round of a run: {error}.") from error
+            entries.append(_entry(json.loads(text)))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise RunError(f"{path}, line {number} is not a round of a run: {error}. {_remedy(path)}") from error
     return entries
+
+
+def _entry(table: dict[str, Any]) -> Entry:
+    """A round from a line's table; names that a later version writes are passed over."""
+    known = {field.name: field.type for field in fields(Entry)}
+    for name, kind in known.items():
+        value = table.get(name)
+        wanted = {"int": (int,), "float": (int, float)}.get(str(kind))
+        if name in table and wanted and (not isinstance(value, wanted) or isinstance(value, bool)):
+            raise ValueError(f"{name} must be a number. Received: {value!r}")
+    return Entry(**{name: value for name, value in table.items() if name in known})

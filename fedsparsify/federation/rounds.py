@@ -65,6 +65,8 @@ class Gate:
             yield update
 
     def _fault(self, update: Update) -> str:
+        if update.fault:
+            return update.fault
         if update.model.layout != self._expected.layout:
             return "its model has another layout"
         if not update.model.finite:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 
 import torch
 
-from ..config import RunConfig, load_config, to_toml
+from ..config import RunConfig, make_config, read_toml, to_toml
 from ..data import Dataset, holdings, load_dataset
-from ..errors import RunError
+from ..errors import ConfigError, RunError
 from ..model import Floats, SparseModel
+from ..notices import notice
+from ..stopping import ending, listening, uninterrupted
 from ..wire.artefact import save
-from ..wire.files import atomic
-from .checkpoint import Checkpoint
-from .ledger import Entry, Ledger
+from ..wire.files import atomic, partials
+from .checkpoint import Checkpoint, anew
+from .ledger import Entry, Ledger, read_history
+from .lock import held
 from .memory import Memory
 from .rounds import play
 from .simulated import Machine, Simulated
@@ -30,10 +32,21 @@ from .wired import Wired
 
 @dataclass(frozen=True)
 class Result:
-    """What a run leaves."""
+    """What a run leaves: its model, one entry per round, and what the model's file says of its training."""
 
     model: SparseModel
     history: list[Entry]
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    def save(self, path: str | Path) -> None:
+        """Write the file that `run` leaves as `model.fsz`: the model, its network's graph and how it was trained.
+
+        `fedsparsify.Engine(path)` runs it, and `fedsparsify export` converts it.
+
+            result = run(RunConfig(data="digits", rounds=10))
+            result.save("model.fsz")
+        """
+        save(path, self.model, self.facts)
 
 
 @dataclass(frozen=True)
@@ -68,29 +81,70 @@ class RunFolder:
         return self.path / "partition.json"
 
     def open(self, config: RunConfig, resume: bool) -> Checkpoint | None:
-        """Make the folder ready for `config`; the checkpoint to go on from, if there is one."""
+        """Make the folder ready for `config`; the checkpoint to go on from, if there is one. It must be held."""
+        self.check(config, resume)
+        state = Checkpoint.load(self.checkpoint) if _there(self.checkpoint) else None
+        if state:
+            self._check_state(config, state)
+        for path in (self.config, self.history, self.checkpoint, self.model, self.partition):
+            for partial in partials(path):  # of a process that was killed
+                partial.unlink(missing_ok=True)
         if not self.config.exists():
-            try:
-                self.path.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise RunError(f"{self.path} cannot be made: {error.strerror}.") from error
             with atomic(self.config) as file:
                 file.write(to_toml(config).encode())
-            return None
-        self.check(config, resume)
-        return Checkpoint.load(self.checkpoint) if self.checkpoint.exists() else None
+        return state
 
     def check(self, config: RunConfig, resume: bool = True) -> None:
         """Refuse a folder that holds a run of another configuration, or any run that is not to go on."""
-        if not self.config.exists():
-            return
-        if not resume:
-            raise RunError(f"{self.path} already holds a run. Continue it with --resume, or choose another --out.")
-        if different := config.differences(load_config(self.config)):
+        found = [path for path in (self.config, self.history, self.checkpoint, self.model) if _there(path)]
+        if found and not resume:
+            raise RunError(
+                f"{self.path} already holds a run ({found[0].name}). "
+                f"Continue it with --resume, or choose another --out."
+            )
+        if _there(self.config) and (different := config.differences(self.saved_config())):
             raise RunError(
                 f"{self.path} holds a run of another configuration: {'; '.join(different)}. "
                 f"Resume it without these, or choose another --out."
             )
+
+    def saved_config(self) -> RunConfig:
+        """The config of the run that the folder holds."""
+        remedy = (
+            f"Delete it and resume with the run's own settings (fedsparsify run CONFIG.toml --out {self.path} "
+            f"--resume; the checkpoint knows whether they are the same), or choose another --out."
+        )
+        try:
+            table = read_toml(self.config)
+        except ConfigError as error:
+            raise RunError(f"{error} {remedy}") from error
+        if not isinstance(table.get("method"), dict):
+            raise RunError(f"{self.config} is empty or cut off: it has no [method]. {remedy}")
+        try:
+            return make_config(table, self.config)
+        except ConfigError as error:
+            raise RunError(f"{self.config} cannot be used: {error} {remedy}") from error
+
+    def _check_state(self, config: RunConfig, state: Checkpoint) -> None:
+        """Refuse a checkpoint that another run left."""
+        different = []
+        if state.config:
+            try:
+                different = config.differences(make_config(tomllib.loads(state.config)))
+            except (ConfigError, tomllib.TOMLDecodeError) as error:
+                different = [str(error)]
+        if not config.method.first_round <= state.round <= config.rounds:
+            different.append(f"it is of round {state.round}, and the run has {config.rounds}")
+        if different:
+            raise RunError(
+                f"{self.checkpoint} is of a run of another configuration: {'; '.join(different)}. "
+                f"Resume with that run's settings, or choose another --out. {anew(self.checkpoint)}"
+            )
+
+
+def _there(path: Path) -> bool:
+    """Whether there is anything of that name, a link to nowhere included."""
+    return os.path.lexists(path)
 
 
 def run(
@@ -105,10 +159,24 @@ def run(
 
     Runs of one environment may share a data set and a machine.
     """
-    dataset = dataset or load_dataset(config.data)
-    federation = Simulated(config, dataset, machine)
-    _ = federation.machine.graph  # a network without one is named now, not after the last round
     folder = RunFolder(Path(out)) if out is not None else None
+    with listening():
+        dataset = dataset or load_dataset(config.data)
+        federation = Simulated(config, dataset, machine)
+        _ = federation.machine.graph  # a network without one is named now, not after the last round
+        with held(folder.path) if folder else nullcontext():
+            return _play(config, folder, resume, on_round, dataset, federation)
+
+
+def _play(
+    config: RunConfig,
+    folder: RunFolder | None,
+    resume: bool,
+    on_round: Callable[[Entry], None] | None,
+    dataset: Dataset,
+    federation: Simulated,
+) -> Result:
+    """Play a run in a folder that this process holds."""
     config = settled(config, federation.measure_times, folder)
     journal = Journal(config, folder, resume)
     if folder:
@@ -121,8 +189,7 @@ def run(
     probe = federation.probe if config.diagnose else None
     rounds = play(carrier, config.method, model, first, config.rounds, config.seed, config.min_clients, probe)
     model = journal.keep(rounds, model, federation.velocities, on_round)
-    journal.finish(model, dataset, federation.graph_of(model))
-    return Result(model.on_host(), journal.ledger.entries)
+    return journal.finish(model, dataset, federation.graph_of(model))
 
 
 class Journal:
@@ -134,7 +201,21 @@ class Journal:
         self._state = folder.open(config, resume) if folder else None
         self.memory = self._state.memory if self._state else Memory()
         if folder:
+            if self._state is None:
+                self._check_restart(folder)
             self.ledger.rewind(self._state.round if self._state else None)
+
+    def _check_restart(self, folder: RunFolder) -> None:
+        """Refuse to play a run again whose checkpoint is gone; say so where it was stopped before it had one."""
+        known = read_history(folder.history) if folder.history.exists() else []
+        # A checkpoint is written while the rounds up to the next one are played.
+        if known and (known[-1].round > 2 * self._config.checkpoint_every or folder.model.exists()):
+            raise RunError(
+                f"{folder.checkpoint} is gone: {folder.history.name} holds {len(known):,} rounds. "
+                f"{anew(folder.checkpoint)}"
+            )
+        if known:
+            notice(f"{folder.path} has no checkpoint yet: the run begins at its first round.")
 
     @property
     def velocities(self) -> dict[int, Floats]:
@@ -143,9 +224,11 @@ class Journal:
 
     def start(self, initial: Callable[[], SparseModel]) -> tuple[SparseModel, int]:
         """The model to go on from, and the first round to play."""
-        if self._state:
+        model = initial()
+        if self._folder and self._state:
+            self._state.check_fits(model.layout, self._folder.checkpoint)
             return self._state.model, self._state.round + 1
-        return initial(), self._config.method.first_round
+        return model, self._config.method.first_round
 
     def keep(
         self,
@@ -160,41 +243,49 @@ class Journal:
         time, and 0.08 s a round for vgg16. A run that is stopped between two of them leaves one of its last round.
         """
         config, seen = self._config, on_round or (lambda entry: None)
+        settings = to_toml(config)
         for entry in self.ledger.entries:
             seen(entry)
         path = self._folder.checkpoint if self._folder else None
         written: Future[None] | None = None
         state: Checkpoint | None = None  # of the last round, where it is not being written
+        writer = ThreadPoolExecutor(1, initializer=_beside_the_main_line)
         try:
-            with ThreadPoolExecutor(1, initializer=_beside_the_main_line) as writer:
-                for model, entry in rounds:
-                    with uninterrupted():
-                        self.ledger.append(entry)
-                        if path:
-                            state = Checkpoint(entry.round, model, dict(velocities), self.memory.copy())
-                        due = entry.round % config.checkpoint_every == 0 or entry.round == config.rounds
-                        if path and state and due:
-                            if written:
-                                written.result()
-                            written, state = writer.submit(self._write, state, path), None
-                    seen(entry)
-        except BaseException:
-            if path and state:
+            for model, entry in rounds:
                 with uninterrupted():
+                    self.ledger.append(entry)
+                    if path:
+                        state = Checkpoint(entry.round, model, dict(velocities), self.memory.copy(), settings)
+                    due = entry.round % config.checkpoint_every == 0 or entry.round == config.rounds
+                    if path and state and due:
+                        if written:
+                            written.result()
+                        written, state = writer.submit(self._write, state, path), None
+                seen(entry)
+            if written:
+                written.result()
+        except BaseException:
+            with ending():
+                wait([written] if written else [])
+                if path and state:
                     self._write(state, path)
             raise
-        if written:
-            written.result()
+        finally:
+            writer.shutdown()
         return model
 
     def _write(self, state: Checkpoint, path: Path) -> None:
         self.ledger.sync()
         state.save(path)
 
-    def finish(self, model: SparseModel, dataset: Dataset, graph: dict[str, object]) -> None:
+    def finish(self, model: SparseModel, dataset: Dataset, graph: dict[str, object]) -> Result:
         """Leave the model's file."""
+        known = facts(self._config, dataset, self.ledger.entries[-1], graph)
+        result = Result(model.on_host(), self.ledger.entries, known)
         if self._folder:
-            save(self._folder.model, model.on_host(), facts(self._config, dataset, self.ledger.entries[-1], graph))
+            with uninterrupted():
+                result.save(self._folder.model)
+        return result
 
 
 def _beside_the_main_line() -> None:
@@ -208,7 +299,7 @@ def settled(config: RunConfig, measure: Callable[[], str], folder: RunFolder | N
 
     def times() -> str:
         if folder and folder.config.exists():
-            return str(getattr(load_config(folder.config).method, "times", "uniform"))
+            return str(getattr(folder.saved_config().method, "times", "uniform"))
         return measure()
 
     method = config.method.settled(times)
@@ -231,19 +322,3 @@ def facts(config: RunConfig, dataset: Dataset, last: Entry, graph: dict[str, obj
         "accuracy": last.accuracy,
         **graph,
     }
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back while something is being written, and let it through afterwards."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pending: list[tuple[int, FrameType | None]] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: pending.append((number, frame)))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pending and callable(before):
-        before(*pending[0])

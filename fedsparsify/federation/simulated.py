@@ -18,7 +18,7 @@ from ..data import Dataset, partition
 from ..data.partition import Indices
 from ..errors import ConfigError
 from ..graph_facts import GraphFacts
-from ..methods import Method, Request, Update
+from ..methods import Method, Request, Update, until_diverged
 from ..model import Floats, SparseModel
 from ..networks import build, model_of
 from .checks import check_batches, check_network
@@ -89,7 +89,7 @@ class Simulated:
     def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
         """Every participant's answer; the cohort advances in lock-step, and all that train are one computation."""
         workers = [self._worker(round, client) for client in participants(self._config, round, method.cohort(round))]
-        clients = [method.client(round, model) for _ in workers]
+        clients = [until_diverged(method.client(round, model)) for _ in workers]
         pending = {i: next(client) for i, client in enumerate(clients)}
         done: dict[int, Update] = {}
         while pending:
@@ -104,11 +104,13 @@ class Simulated:
                 except StopIteration as end:
                     done[i] = end.value
         for i, worker in enumerate(workers):
-            if self._config.keep_optimizer and worker.velocity is not None:
-                self.velocities[worker.client] = worker.velocity.cpu().numpy()
-            yield replace(done.pop(i), client=worker.client)
+            update = done.pop(i)
+            if self._config.keep_optimizer and worker.velocity is not None and update.model.finite:
+                self.velocities[worker.client] = worker.velocity.cpu().numpy()  # else the client has its last one
+            yield replace(update, client=worker.client)
 
     def _worker(self, round: int, client: int) -> Worker:
+        velocity = self.velocities.get(client)
         return Worker(
             self._network,
             self.machine.train,
@@ -116,7 +118,7 @@ class Simulated:
             self._config,
             round,
             client,
-            self.velocities.get(client),
+            None if velocity is None else velocity.copy(),  # it is trained in place, and may be being written to disk
         )
 
     def measure_times(self) -> str:

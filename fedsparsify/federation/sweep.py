@@ -17,7 +17,9 @@ from ..errors import ConfigError, RunError, nearest
 from ..methods import METHODS, method_class
 from ..networks import build, layout_of
 from ..options import settings
+from ..stopping import listening
 from .ledger import Entry
+from .lock import held
 from .run import RunFolder, run
 from .together import SharedMachine
 
@@ -100,6 +102,14 @@ def sweep(
     on_round: Callable[[Planned, Entry], None] | None = None,
 ) -> None:
     """Play all runs, group after group; what is finished is not played again, what was begun goes on."""
+    with held(out), listening():
+        _sweep(runs, out, max_models, on_round)
+
+
+def _sweep(
+    runs: Sequence[Planned], out: Path, max_models: int | None, on_round: Callable[[Planned, Entry], None] | None
+) -> None:
+    """Play all runs in a folder that this process holds."""
     for planned in runs:
         RunFolder(out / planned.name).check(planned.config)  # refuse another configuration before any work
     todo = [planned for planned in runs if not RunFolder(out / planned.name).model.exists()]

@@ -17,6 +17,7 @@ from ..clients.worker import Worker
 from ..config import RunConfig
 from ..data import Dataset
 from ..methods import Request, Update
+from ..stopping import ending
 from .simulated import Machine
 
 
@@ -111,8 +112,9 @@ class SharedMachine(Machine):
             while not over.wait(0.2):  # a wait without an end would not hear Ctrl-C
                 pass
         except KeyboardInterrupt:
-            self.stop()
-            over.wait()
+            with ending():
+                self.stop()
+                over.wait()
             raise
         if errors:
             raise errors[0]

@@ -5,7 +5,20 @@ from __future__ import annotations
 from ..errors import ConfigError
 from ..plugins import load_named
 from .at_initialisation import AtInitialisation
-from .base import Client, Fit, Gradual, Method, Purging, Request, Score, Update, played, tally, tally_scored
+from .base import (
+    Client,
+    Fit,
+    Gradual,
+    Method,
+    Purging,
+    Request,
+    Score,
+    Update,
+    played,
+    tally,
+    tally_scored,
+    until_diverged,
+)
 from .fedavg import FedAvg, FedAvgMFL
 from .feddst import FedDST
 from .fedprox import FedProx
@@ -68,4 +81,5 @@ __all__ = [
     "played",
     "tally",
     "tally_scored",
+    "until_diverged",
 ]

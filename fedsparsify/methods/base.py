@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, TypeAlias
 import numpy as np
 
 from ..average import MeanOf, Tally
+from ..errors import ModelError
 from ..model import Floats, Mask, SparseModel
 from ..options import option
 from ..schedule import ConstantSchedule, GradualSchedule, Schedule
@@ -64,6 +65,7 @@ class Update:
     scores: Floats | None = None  # (trainable,), in the host's memory
     download_bytes: int | None = None
     upload_bytes: int | None = None
+    fault: str = ""  # why it must be left out, where the client knows
 
     def under(self, mask: Mask) -> Update:
         """The same update with its model pruned to `mask`."""
@@ -72,6 +74,11 @@ class Update:
     def only_scores(self, scores: Scores) -> Update:
         """An answer that brings scores and no weights: its model keeps nothing but the statistics."""
         return replace(self, model=self.model.under(np.zeros(scores.size, np.bool_)), scores=scores)
+
+    @property
+    def finite(self) -> bool:
+        """Whether all that it brings is numbers."""
+        return self.model.finite and (self.scores is None or bool(np.isfinite(self.scores).all()))
 
     @property
     def params(self) -> int:
@@ -83,8 +90,30 @@ Request: TypeAlias = Fit | Score
 Client: TypeAlias = Generator[Request, Update, Update]
 
 
+def until_diverged(client: Client) -> Client:
+    """A client's half that ends with the first answer that is not finite, whatever the method would make of it.
+
+    That answer is its update then, which the server leaves out by name; so is one for which the method finds no scores
+    that are numbers. One client's fault does not stop the others.
+    """
+    request = next(client)
+    while True:
+        answer = yield request
+        if not answer.finite:
+            client.close()
+            return answer
+        try:
+            request = client.send(answer)
+        except StopIteration as done:
+            update: Update = done.value
+            return update
+        except (ModelError, ArithmeticError) as error:
+            return replace(answer, fault=f"its half of the round failed: {error}")
+
+
 def played(client: Client, answer: Callable[[Request], Update]) -> Update:
     """A client's update, its requests answered one after the other."""
+    client = until_diverged(client)
     request = next(client)
     try:
         while True:

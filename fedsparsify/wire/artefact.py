@@ -29,7 +29,19 @@ Unpacked = TypeVar("Unpacked")
 
 
 def save(path: str | Path, model: SparseModel, facts: Mapping[str, Any] | None = None) -> None:
-    """Write a model to one file, atomically; `facts` are JSON values that `load_facts` gives back."""
+    """Write a bare model to one file, atomically: its tensors and masks.
+
+    A model does not know what its network computes, so neither `Engine` nor `fedsparsify export --to onnx` can use the
+    file; nor does it say how the model was trained. `Result.save` writes all of that.
+
+    Args:
+        path: the file, replaced if it is there.
+        model: what `load` gives back, to the bit.
+        facts: JSON values that `load_facts` gives back.
+
+    Example:
+        save("mine.fsz", weighted([one, other], [1, 2]))
+    """
     write(Path(path), model, facts or {}, {})
 
 

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import os
+import secrets
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import IO
 
 from ..errors import RunError
 
+STALE_SECONDS = 3600.0  # a file that nobody has written to for so long was left by a writer that was killed
+
 
 @contextmanager
 def atomic(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that takes the place of `path` only once everything in it is on disk."""
-    partial = path.with_name(f".{path.name}.partial")  # one name, so that what a kill left is written over
+    """A binary file that takes the place of `path` only once everything in it is on disk.
+
+    Until then it has a name of its own, so that two writers of one path never write into one file.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
+    for old in partials(path):
+        with suppress(OSError):
+            if time.time() - old.stat().st_mtime > STALE_SECONDS:
+                old.unlink()
     try:
-        with partial.open("wb") as file:
+        with partial.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -26,6 +38,11 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
         raise RunError(f"{path} cannot be written: {error.strerror or error}.") from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def partials(path: Path) -> list[Path]:
+    """What writers of `path` have begun, those that were killed included."""
+    return list(path.parent.glob(f".{escape(path.name)}.*.partial"))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -19,7 +19,7 @@ from fedsparsify import RunConfig, load, run
 from fedsparsify.errors import RunError
 from fedsparsify.federation.checkpoint import Checkpoint
 from fedsparsify.federation.ledger import read_history
-from fedsparsify.federation.run import uninterrupted
+from fedsparsify.stopping import uninterrupted
 from fedsparsify.wire.artefact import load_facts
 
 CONFIG = RunConfig(rounds=6, epochs=1, clients=4, momentum=0.5, keep_optimizer=True)
@@ -42,6 +42,10 @@ def test_what_a_run_leaves(tmp_path):
     saved = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
     assert RunConfig(**saved) == CONFIG
     assert load_facts(tmp_path / "run" / "model.fsz")["method"] == "fedsparsify-global"
+    result.save(tmp_path / "saved.fsz")
+    run(CONFIG).save(tmp_path / "without a folder.fsz")
+    assert (tmp_path / "saved.fsz").read_bytes() == bytes_of(tmp_path / "run")
+    assert (tmp_path / "without a folder.fsz").read_bytes() == bytes_of(tmp_path / "run")
     counts = json.loads((tmp_path / "run" / "partition.json").read_text())
     assert np.sum(counts) == 1442
 

@@ -105,9 +105,13 @@ def test_the_command_stopped_and_resumed(elsewhere):
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not list(elsewhere.glob("o/*/checkpoint.fsz")):
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    for wish in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+        process.send_signal(wish)
+        time.sleep(0.01)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert not list((elsewhere / "o").rglob(".*"))  # nothing half-written, and no lock
     assert "--resume" in out
     again = subprocess.run([*words, "--resume"], capture_output=True, text=True, env=os.environ | {"COLUMNS": "120"})
     assert again.returncode == 0, again.stderr

@@ -114,7 +114,8 @@ def test_killed_between_the_line_of_round_0_and_its_checkpoint(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(config, tmp_path / "cut", on_round=interrupt)
     (tmp_path / "cut" / "checkpoint.fsz").unlink()
-    resumed = run(config, tmp_path / "cut", resume=True)
+    with pytest.warns(UserWarning, match="no checkpoint yet"):
+        resumed = run(config, tmp_path / "cut", resume=True)
     assert resumed.model.same_as(whole.model)
     assert [entry.round for entry in resumed.history] == [0, 1, 2]
 

@@ -58,7 +58,7 @@ class Node:
             velocity,
         )
         update = worker.run(config.method.client(question.round, model))
-        if config.keep_optimizer and worker.velocity is not None:
+        if config.keep_optimizer and worker.velocity is not None and update.model.finite:
             kept = worker.velocity.cpu().numpy()
             self.notes.keep_velocity(self.task.name, question.round, kept, config.checkpoint_every)
         precision = config.wire_precision if update.model.finite else "fp32"  # the server refuses it by name
@@ -70,6 +70,7 @@ class Node:
             seconds=time.perf_counter() - began,
             model=encode(update.model.on_host(), model.mask, precision, layout_known=True),
             scores=b"" if update.scores is None else encode(as_model(update.scores)),
+            fault=update.fault,
         )
 
     def _device(self) -> torch.device:

@@ -56,7 +56,10 @@ class Question(Fields):
 
 @dataclass(frozen=True)
 class Answer(Fields):
-    """What a client answers with; only `lacks` where it does not have the mask that the question refers to."""
+    """What a client answers with; only `lacks` where it does not have the mask that the question refers to.
+
+    With a `fault` it is to be left out, and this is why.
+    """
 
     round: int
     client: int
@@ -66,6 +69,7 @@ class Answer(Fields):
     model: bytes = b""
     scores: bytes = b""
     lacks: bytes = b""
+    fault: str = ""
 
 
 @dataclass(frozen=True)

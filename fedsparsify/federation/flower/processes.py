@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from ...errors import ClientError, RunError
+from ...stopping import uninterrupted
 from ..ledger import Entry, read_history
 from .commands import Link, environment, shown
 
@@ -46,11 +47,12 @@ def start(command: Sequence[str], env: Mapping[str, str], log: IO[bytes] | None 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
     """Ask a process and all that it started to end; after a while, insist."""
-    for how in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, how)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(10)
+    with uninterrupted():
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, how)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10)
 
 
 class Server:
@@ -65,7 +67,7 @@ class Server:
         self._shown = -1  # the last round that was shown
 
     @contextmanager
-    def open(self) -> Iterator[None]:
+    def open(self) -> Iterator[Server]:
         """Start the SuperLink and admit the nodes."""
         link = self._link
         link.write_connection()
@@ -85,7 +87,7 @@ class Server:
                 if done.returncode and "already" not in words:
                     raise RunError(f"the SuperLink does not take {command[3]}: {' '.join(words.split())[-300:]}")
             self._process = process
-            yield
+            yield self
 
     def play(self, app: Path, folder: RunFolder, rounds: int, show: Callable[[Entry], None]) -> bool:
         """Run the app and show every round as it ends; whether the run got to its end.

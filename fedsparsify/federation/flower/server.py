@@ -105,6 +105,8 @@ class Networked:
                             raise WireError("it lacks a mask that the question does not need")
                         pending |= self._send(round, model, [(asked.client, asked.node, True)])
                         continue
+                    if answer.fault:
+                        raise ClientError(answer.fault)
                     with self._phase("decode"):
                         update = self._update(answer, method, model)
                 except (FedSparsifyError, MemoryError) as error:

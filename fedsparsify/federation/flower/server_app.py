@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from logging import getLogger
 from pathlib import Path
-from typing import IO
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from ...data import load_dataset
-from ...errors import FedSparsifyError, RunError
+from ...errors import FedSparsifyError
 from ...options import read_settings, settings
 from ..ledger import Entry
+from ..lock import held
 from ..run import Journal, Result, RunFolder
 from .patience import Patience
 from .processes import STOPPED
@@ -24,6 +21,7 @@ from .server import Networked, persistent
 from .task import Task
 
 LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
+ENDING_SECONDS = 30.0  # in which a ServerApp that was told to end gives the folder back to its successor
 app = ServerApp()
 
 
@@ -44,42 +42,13 @@ def play_over(grid: Grid, found: Mapping[str, object]) -> Result:
     patience = Patience(**read_settings(Patience, given, "serve"))
     config, dataset = task.config, load_dataset(task.config.data)
     folder = RunFolder(Path(str(found["out"])))
-    with alone(folder.path):
+    with held(folder.path, ENDING_SECONDS):
         journal = Journal(config, folder, resume=bool(found.get("resume", False)))
         federation = Networked(config, dataset, grid, journal.memory, patience)
         model, first = journal.start(federation.initial)
         rounds = persistent(federation, config, model, first, patience.retries)
         model = journal.keep(rounds, model, federation.velocities, report)
-        journal.finish(model, dataset, federation.graph_of(model))
-    return Result(model, journal.ledger.entries)
-
-
-@contextmanager
-def alone(folder: Path, patience: float = 30.0) -> Iterator[None]:
-    """Hold a folder for this process: a ServerApp that was thought dead must not write beside its successor.
-
-    One that was told to end takes a few seconds.
-    """
-    until = time.monotonic() + patience
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "lock").open("w")
-    except OSError as error:
-        raise RunError(f"{folder} cannot be written: {error.strerror}.") from error
-    with file:
-        while not _locked(file):
-            if time.monotonic() > until:
-                raise RunError(f"another process plays the run in {folder}. End it first.")
-            time.sleep(0.2)
-        yield
-
-
-def _locked(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return journal.finish(model, dataset, federation.graph_of(model))
 
 
 def report(entry: Entry) -> None:

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
 from ...config import RunConfig
-from ...errors import ConfigError, FedSparsifyError, WireError
+from ...errors import ClientError, ConfigError, FedSparsifyError, WireError
 from ...methods import Method, Update
 from ...model import SparseModel
 from ...wire.codec import decode, encode
@@ -132,6 +132,8 @@ class SparseStrategy(FedAvg):
                 if answer.lacks:
                     self._memory.seen.pop(node, None)
                     raise WireError("it has lost its mask, and gets the whole model in the next round")
+                if answer.fault:
+                    raise ClientError(answer.fault)
                 if answer.round != round or len(answer.model) > most_bytes(model.layout):
                     raise WireError(f"it answers round {answer.round} with {len(answer.model):,} bytes")
                 update = Update(decode(answer.model, model.mask, model.layout), answer.samples, client=node)

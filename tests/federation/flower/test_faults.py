@@ -13,11 +13,12 @@ from flwr.app import ConfigRecord, Error, RecordDict
 
 from fedsparsify import METHODS, RunConfig, run
 from fedsparsify.average import Tally
+from fedsparsify.data import load_dataset, partition
 from fedsparsify.errors import ClientError, RunError
-from fedsparsify.federation.flower import server
+from fedsparsify.federation.flower import server, server_app
 from fedsparsify.federation.flower.messages import RECORD
-from fedsparsify.federation.flower.server_app import alone
 from fedsparsify.federation.ledger import read_history
+from fedsparsify.federation.lock import held
 from fedsparsify.model import SparseModel
 from fedsparsify.networks import build, layout_of
 from fedsparsify.wire.codec import encode
@@ -216,11 +217,6 @@ def test_numbers(tmp_path, monkeypatch):
     assert same(result.model, run(CONFIG).model)
 
 
-def test_one_process_a_folder(tmp_path):
-    with alone(tmp_path), pytest.raises(RunError, match="another process"), alone(tmp_path, 0):
-        pass
-
-
 def test_a_model_is_decoded_one_at_a_time(tmp_path, monkeypatch):
     """The merge takes an answer before the next is decoded."""
     order = []
@@ -236,3 +232,36 @@ def test_the_wire_may_round(tmp_path):
     config = replace(CONFIG, wire_precision="fp16")
     over, _ = play(tmp_path, config)
     assert same(over.model, run(config).model)
+
+
+def poisoned():
+    """Digits, with samples for client 2 that no training survives."""
+    digits = load_dataset("digits")
+    x = digits.x_train.copy()
+    x[partition(digits.y_train, 3, "iid", 1990)[2]] = 3e38
+    return replace(digits, x_train=x, name="poisoned")
+
+
+@pytest.mark.parametrize("method", ["fedsparsify-local", "grasp", "feddst"])
+def test_a_node_that_diverges_is_left_out_as_in_the_simulator(tmp_path, method):
+    table = {"name": method, "sparsity": 0.8} | {"grasp": {"probe": "all"}, "feddst": {"readjust": 1, "end": 9}}.get(
+        method, {}
+    )
+    config = RunConfig(
+        data=f"{__name__}:poisoned", network="fc", lr=0.1, batch_size=32, clients=3, rounds=2, epochs=1, method=table
+    )
+    over, _ = play(tmp_path, config, **QUICK)
+    assert [entry.clients for entry in over.history] == [entry.clients for entry in run(config).history]
+    assert all(list(entry.refused) == ["client 2"] for entry in over.history)
+    assert all("NaN or infinite" in entry.refused["client 2"] for entry in over.history)
+
+
+def test_what_a_node_says_of_its_own_fault_is_in_the_ledger(tmp_path):
+    over, _ = play(tmp_path, CONFIG, broken(lambda a, q: [replace(a, fault="no scores\x1b[31m")]), **QUICK)
+    assert [entry.refused for entry in over.history] == [{}, {"client 2": "no scores [31m"}, {}]
+
+
+def test_a_second_server_app_waits_a_while_and_says_who_holds_the_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(server_app, "ENDING_SECONDS", 0.01)
+    with held(tmp_path / "run"), pytest.raises(RunError, match=r"run is in use by process \d+ on"):
+        play(tmp_path, CONFIG, **QUICK)
