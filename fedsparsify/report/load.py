@@ -6,13 +6,13 @@ Whatever is damaged becomes a note, and what is left of it is shown: a report mu
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from .. import toml
 from ..errors import RunError, WireError
 from ..wire.artefact import read
 from .packed import unpack
@@ -60,7 +60,7 @@ def _in_folder(folder: Path, notes: list[str]) -> list[Run]:
 def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
     """One run's folder; None, and a note, where there is nothing to show."""
     try:
-        table = tomllib.loads((folder / "config.toml").read_text())
+        table = toml.loads((folder / "config.toml").read_text("utf-8"))
         table["method"]["name"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         notes.append(f"{name} cannot be shown: its config.toml cannot be read ({_reason(error)}).")
