@@ -16,7 +16,7 @@ from typing import Any, Literal
 from . import toml
 from .data import check_known, check_seed, parse_split, preset_of
 from .errors import ConfigError
-from .methods import METHODS, Method, method_class
+from .methods import METHODS, Blaming, Method, method_class, target_of
 from .options import option, read_settings, settings
 from .schedule import check_at_least
 
@@ -67,14 +67,17 @@ class RunConfig(Training):
         usual = {
             name: getattr(preset, name) for name in ("network", "batch_size", "lr", "nesterov", "augment", "rounds")
         }
-        usual["momentum"] = kind.default_momentum(preset.momentum)
+        with Blaming(kind, "default_momentum"):
+            usual["momentum"] = kind.default_momentum(preset.momentum)
         for name, value in usual.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         mine = {field: getattr(self, field) for field in settings(RunConfig)}
         for name, value in read_settings(RunConfig, mine, "a run").items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "method", kind(**table, rounds=self.rounds))
+        with Blaming(kind, "__init__"):
+            method = kind(**table, rounds=self.rounds)
+        object.__setattr__(self, "method", method)
         object.__setattr__(self, "sparsity", None)
         self._check()
 
@@ -98,7 +101,7 @@ class RunConfig(Training):
         if self.wire_precision != "fp32" and not self.wire:
             raise ConfigError(f"wire_precision needs the wire. Received: {self.wire_precision!r} with wire off.")
         parse_split(self.split)
-        self.method.schedule(1)  # building it checks the method's settings against the number of rounds
+        target_of(self.method, 1)  # building it checks the method's settings against the number of rounds
 
     @property
     def participants(self) -> int:
