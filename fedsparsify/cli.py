@@ -26,6 +26,7 @@ from .errors import ConfigError, nearest
 from .federation.ledger import Entry
 from .methods import METHODS
 from .options import Setting, settings
+from .text import file_name
 
 
 def _method_settings() -> dict[str, Setting]:
@@ -115,9 +116,8 @@ def _assignment(text: str) -> dict[str, Any]:
 
 def _default_out(config: RunConfig, resume: bool) -> Path:
     """runs/<data>-<method>[-<sparsity>]; with a number where that is taken, or the newest of them to resume."""
-    data = Path(config.data).stem.replace(":", "-")
-    parts = [data, config.method_name.replace(":", "-"), *_sparsity_of(config)]
-    first = Path("runs") / "-".join(parts)
+    parts = [Path(config.data).stem, config.method_name, *_sparsity_of(config)]
+    first = Path("runs") / file_name("-".join(parts))
     taken = [first, *(first.with_name(f"{first.name}-{number}") for number in range(2, 10_000))]
     free = next(i for i, path in enumerate(taken) if not path.exists())
     return taken[max(free - 1, 0)] if resume else taken[free]

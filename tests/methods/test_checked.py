@@ -23,8 +23,8 @@ def method(**functions) -> Method:
 
 def yields(*requests, returns=None):
     def client(self, round, model):
-        for request in requests:
-            yield request  # noqa: UP028, as a tuple is sent nothing
+        for request in requests:  # noqa: UP028, as a tuple can be sent nothing
+            yield request
         return returns
 
     return client
