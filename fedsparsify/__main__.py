@@ -9,6 +9,9 @@ from typing import TextIO
 
 from .errors import FedSparsifyError
 from .notices import Notice
+from .text import plain
+
+MESSAGE = 3000  # letters of an error
 
 EXTRAS = {
     "numba": "infer",
@@ -57,7 +60,7 @@ def main() -> None:
         print("Stopped.", file=sys.stderr)
         sys.exit(130)
     except FedSparsifyError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        print(f"{type(error).__name__}: {plain(error, MESSAGE)}", file=sys.stderr)
         sys.exit(2)
     except ImportError as error:
         if error.name not in EXTRAS:

@@ -26,7 +26,8 @@ from .errors import ConfigError, nearest
 from .federation.ledger import Entry
 from .methods import METHODS
 from .options import Setting, settings
-from .text import file_name
+from .screen import Screen
+from .text import file_name, plain
 
 
 def _method_settings() -> dict[str, Setting]:
@@ -134,7 +135,7 @@ def _run(config: Path | None, out: Path | None, resume: bool, track: str | None,
     from .track import tracking
 
     made, folder = _collect(config, out, resume, flags)
-    console = Console()
+    console = Screen()
     with Progress(console, made) as progress, tracking(track, made, folder) as tracker:
 
         def seen(entry: Entry) -> None:
@@ -148,7 +149,7 @@ def _run(config: Path | None, out: Path | None, resume: bool, track: str | None,
             if not RunFolder(folder).config.exists():
                 raise
             console.print(f"Stopped after round {progress.round}. Nothing is lost; go on with:")
-            console.print(f"  fedsparsify run --out {folder} --resume", soft_wrap=True, highlight=False)
+            console.print(f"  fedsparsify run --out {folder} --resume", soft_wrap=True)
             return 130
     show_ending(console, made, result.history, folder, RunFolder(folder).model)
     return 0
@@ -190,8 +191,8 @@ def methods() -> None:
     for name, kind in METHODS.items():
         known = [f"{s.name} ({s.default:g})" if s.type is float else f"{s.name} ({s.default})" for s in _settings(kind)]
         table.add_row(name, (kind.__doc__ or "").split("\n")[0], "\n".join(known) or "–", end_section=True)
-    Console().print(table)
-    Console().print("Your own: a subclass of fedsparsify.methods.Method, named module:Class.")
+    Screen().print(table)
+    Screen().print("Your own: a subclass of fedsparsify.methods.Method, named module:Class.")
 
 
 def _settings(kind: type) -> Iterable[Setting]:
@@ -207,13 +208,13 @@ def _settings(kind: type) -> Iterable[Setting]:
 @click.option("--figure", type=click.Path(path_type=Path), help="draw the division into this file")
 def data(name: str | None, download: bool, split: str | None, clients: int, seed: int, figure: Path | None) -> None:
     """List the data sets, fetch one, or show how a split divides it."""
-    console = Console()
+    console = Screen()
     if name is None:
         _list_data(console)
         return
     if download:
         _source(name).load()
-        console.print(f"{name} is whole and in place.")
+        console.print(f"{plain(name)} is whole and in place.")
     if split is None and figure is None:
         if not download:
             _list_data(console, name)
@@ -223,7 +224,7 @@ def data(name: str | None, download: bool, split: str | None, clients: int, seed
     counts = holdings(dataset.y_train, parts, dataset.classes)
     table = Table("client", "samples", "classes")
     for client, row in enumerate(counts[:20]):
-        held = [dataset.labels[c] if dataset.labels else str(c) for c in row.nonzero()[0]]
+        held = [plain(dataset.labels[c], 40) if c < len(dataset.labels) else str(c) for c in row.nonzero()[0]]
         table.add_row(str(client), f"{row.sum():,}", ", ".join(held[:10]) + (" …" if len(held) > 10 else ""))
     console.print(table)
     if len(counts) > 20:
@@ -232,7 +233,7 @@ def data(name: str | None, download: bool, split: str | None, clients: int, seed
         from .report.figures import draw_partition
 
         draw_partition(counts.tolist(), figure)
-        console.print(f"Figure: {figure}", soft_wrap=True, highlight=False)
+        console.print(f"Figure: {figure}", soft_wrap=True)
 
 
 def _source(name: str) -> Source:

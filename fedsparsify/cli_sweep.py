@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from .config import read_toml
 from .federation.ledger import Entry, read_history
 from .progress import bar
+from .screen import Screen
 
 
 @click.command()
@@ -42,7 +42,7 @@ def sweep(file: Path, out: Path | None, resume: bool, device: str | None, max_mo
     runs = expand(table | ({"device": device} if device else {}), file)
     out = out or Path("runs") / file.stem
     check_folder(out, runs, resume)
-    console = Console()
+    console = Screen()
     total = sum(planned.config.rounds for planned in runs)
     done: dict[str, int] = {}
     live = bar(console)
@@ -53,16 +53,14 @@ def sweep(file: Path, out: Path | None, resume: bool, device: str | None, max_mo
         text = f"{planned.name}: round {entry.round}, accuracy {entry.accuracy:.3f}"
         live.update(task, completed=sum(done.values()), description=text)
         if not console.is_terminal and entry.round == planned.config.rounds:
-            console.print(
-                f"{planned.name}: accuracy {entry.accuracy:.4f}, sparsity {entry.sparsity:.4f}", highlight=False
-            )
+            console.print(f"{planned.name}: accuracy {entry.accuracy:.4f}, sparsity {entry.sparsity:.4f}")
 
     try:
         with live:
             play(runs, out, max_models, show)
     except KeyboardInterrupt:
         console.print("Stopped. Nothing is lost; go on with:")
-        console.print(f"  fedsparsify sweep {file} --out {out} --resume", soft_wrap=True, highlight=False)
+        console.print(f"  fedsparsify sweep {file} --out {out} --resume", soft_wrap=True)
         return 130
     results = Table("run", "accuracy", "sparsity", "parameters sent", title=f"{len(runs)} runs in {out}/")
     for planned in runs:
@@ -72,5 +70,5 @@ def sweep(file: Path, out: Path | None, resume: bool, device: str | None, max_mo
         results.add_row(planned.name, f"{last.accuracy:.4f}", f"{last.sparsity:.4f}", f"{sent / 1e6:,.1f} million")
         write_report(out / planned.name)
     console.print(results)
-    console.print(f"Page: {write_sweep_report(out)}", soft_wrap=True, highlight=False)
+    console.print(f"Page: {write_sweep_report(out)}", soft_wrap=True)
     return 0
