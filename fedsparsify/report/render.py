@@ -29,7 +29,9 @@ def _row(cells: Iterable[str]) -> str:
 
 
 # What begins emphasis, code, a link, HTML, a formula or a cell; an entity; and what is made a link unasked.
-MARKED = re.compile(r"[\\`*\[\]|~$]|<(?=\S)|&(?=#?\w+;)|(?<!\w)_|_(?!\w)|(?<=\w)@(?=\w)|:(?=//)|(?<=www)\.", re.IGNORECASE)
+MARKED = re.compile(
+    r"[\\`*\[\]|~$]|<(?=\S)|&(?=#?\w+;)|(?<!\w)_|_(?!\w)|(?<=\w)@(?=\w)|:(?=//)|(?<=www)\.", re.IGNORECASE
+)
 
 
 def _md(text: str) -> str:
