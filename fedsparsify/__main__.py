@@ -37,7 +37,8 @@ def show_notice(
 ) -> None:
     """A notice of ours as one line; any other warning as Python shows it."""
     ours = issubclass(category, Notice)
-    text = f"Note: {message}\n" if ours else warnings.formatwarning(message, category, filename, lineno, line)
+    note = f"Note: {plain(message, MESSAGE)}\n"
+    text = note if ours else warnings.formatwarning(message, category, filename, lineno, line)
     print(text, end="", file=file or sys.stderr)
 
 

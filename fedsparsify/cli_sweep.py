@@ -32,8 +32,8 @@ def sweep(file: Path, out: Path | None, resume: bool, device: str | None, max_mo
     sparsity = [0.9, 0.95, 0.99]
     seed = [1990, 1991, 1992]
 
-    Any setting of a run or of one of the methods can be varied, a setting of your own method too; "method.NAME" is always
-    the method's.
+    Any setting of a run or of one of the methods can be varied, your own methods' too. "method.NAME" is always the
+    method's.
 
     Each run leaves a folder OUT/NAME as `run` does. Run again with --resume to go on after a stop.
     """

@@ -127,7 +127,7 @@ def play(
             train_loss=gate.train_loss,
             seconds=time.perf_counter() - began,
             refused=gate.refused,
-            empty=list(merged.empty),
+            empty=list(after.empty),
         )
         if probe and watch:
             step = target_of(method, t) - (target_of(method, t - 1) if t > 1 else 0.0)
