@@ -104,7 +104,12 @@ def test_everything_that_a_screen_prints(capsys, monkeypatch, text):
 
 def test_a_round_tells_what_a_client_wrote(capsys):
     progress = Progress(Screen(), RunConfig(rounds=1))
-    entry = dict.fromkeys(Entry.__dataclass_fields__, 0) | {"round": 1, "client_bytes": {}, "phases": {}}
+    entry = dict.fromkeys(Entry.__dataclass_fields__, 0) | {
+        "round": 1,
+        "client_bytes": {},
+        "phases": {},
+        "empty": HOSTILE,
+    }
     progress.show(Entry(**entry | {"refused": dict(zip(HOSTILE, HOSTILE, strict=True)) | {"[/x]\n": "[/]"}}))
     out = capsys.readouterr().out
     assert harmless(out)
