@@ -133,11 +133,11 @@ def test_labels_of_a_model_file(here, elsewhere):
     torch = pytest.importorskip("torch")
     pytest.importorskip("numba")
     from fedsparsify.networks import model_of
-    from fedsparsify.tracing import graph_facts
+    from fedsparsify.tracing import trace
 
     network = torch.nn.Sequential(torch.nn.Linear(3, 2))
     for labels in (["\x1b[31ma\nb", "c"], "ab", {"a": 1}, [None, [1]]):
-        facts = {"shape": [3], "labels": labels, **graph_facts(network)}
+        facts = {"shape": [3], "labels": labels, "graph": [node.to_json() for node in trace(network)]}
         save("model.fsz", model_of(network), facts)
         np.save("images.npy", np.ones((2, 3), np.float32))
         code, out, errors = here("infer", "model.fsz", "images.npy")
