@@ -9,6 +9,9 @@ from typing import TextIO
 from . import stopping
 from .errors import FedSparsifyError
 from .notices import Notice
+from .text import plain
+
+MESSAGE = 3000  # letters of an error
 
 EXTRAS = {
     "numba": "infer",
@@ -34,7 +37,8 @@ def show_notice(
 ) -> None:
     """A notice of ours as one line; any other warning as Python shows it."""
     ours = issubclass(category, Notice)
-    text = f"Note: {message}\n" if ours else warnings.formatwarning(message, category, filename, lineno, line)
+    note = f"Note: {plain(message, MESSAGE)}\n"
+    text = note if ours else warnings.formatwarning(message, category, filename, lineno, line)
     print(text, end="", file=file or sys.stderr)
 
 
@@ -67,7 +71,7 @@ def _command() -> int | str | None:
     except (click.Abort, KeyboardInterrupt):
         return _stopped()
     except FedSparsifyError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        print(f"{type(error).__name__}: {plain(error, MESSAGE)}", file=sys.stderr)
         return 2
     except Exception as error:
         if stopping.under_way():  # a library made another error of the KeyboardInterrupt

@@ -26,7 +26,9 @@ from .errors import ConfigError, nearest
 from .federation.ledger import Entry
 from .methods import METHODS
 from .options import Setting, settings
+from .screen import Screen
 from .stopping import EXIT_CODE, ending, uninterrupted
+from .text import file_name, plain
 
 
 def _method_settings() -> dict[str, Setting]:
@@ -121,9 +123,8 @@ def _assignment(text: str) -> dict[str, Any]:
 
 def _default_out(config: RunConfig, resume: bool) -> Path:
     """runs/<data>-<method>[-<sparsity>]; with a number where that is taken, or the newest of them to resume."""
-    data = Path(config.data).stem.replace(":", "-")
-    parts = [data, config.method_name.replace(":", "-"), *_sparsity_of(config)]
-    first = Path("runs") / "-".join(parts)
+    parts = [Path(config.data).stem, config.method_name, *_sparsity_of(config)]
+    first = Path("runs") / file_name("-".join(parts))
     taken = [first, *(first.with_name(f"{first.name}-{number}") for number in range(2, 10_000))]
     free = next(i for i, path in enumerate(taken) if not path.exists())
     return taken[max(free - 1, 0)] if resume else taken[free]
@@ -141,7 +142,7 @@ def _run(config: Path | None, out: Path | None, resume: bool, track: str | None,
         from .track import tracking
 
     made, folder = _collect(config, out, resume, flags)
-    console = Console()
+    console = Screen()
     result: Result | None = None
     progress = Progress(console, made)
     try:
@@ -159,7 +160,7 @@ def _run(config: Path | None, out: Path | None, resume: bool, track: str | None,
                 raise
             done = f"after round {progress.round}" if result is None else "while the report was written"
             console.print(f"Stopped {done}. Nothing is lost; go on with:")
-            console.print(f"  fedsparsify run --out {folder} --resume", soft_wrap=True, highlight=False)
+            console.print(f"  fedsparsify run --out {folder} --resume", soft_wrap=True)
             return EXIT_CODE
     return 0
 
@@ -200,8 +201,8 @@ def methods() -> None:
     for name, kind in METHODS.items():
         known = [f"{s.name} ({s.default:g})" if s.type is float else f"{s.name} ({s.default})" for s in _settings(kind)]
         table.add_row(name, (kind.__doc__ or "").split("\n")[0], "\n".join(known) or "–", end_section=True)
-    Console().print(table)
-    Console().print("Your own: a subclass of fedsparsify.methods.Method, named module:Class.")
+    Screen().print(table)
+    Screen().print("Your own: a subclass of fedsparsify.methods.Method, named module:Class.")
 
 
 def _settings(kind: type) -> Iterable[Setting]:
@@ -217,13 +218,13 @@ def _settings(kind: type) -> Iterable[Setting]:
 @click.option("--figure", type=click.Path(path_type=Path), help="draw the division into this file")
 def data(name: str | None, download: bool, split: str | None, clients: int, seed: int, figure: Path | None) -> None:
     """List the data sets, fetch one, or show how a split divides it."""
-    console = Console()
+    console = Screen()
     if name is None:
         _list_data(console)
         return
     if download:
         _source(name).load()
-        console.print(f"{name} is whole and in place.")
+        console.print(f"{plain(name)} is whole and in place.")
     if split is None and figure is None:
         if not download:
             _list_data(console, name)
@@ -233,7 +234,7 @@ def data(name: str | None, download: bool, split: str | None, clients: int, seed
     counts = holdings(dataset.y_train, parts, dataset.classes)
     table = Table("client", "samples", "classes")
     for client, row in enumerate(counts[:20]):
-        held = [dataset.labels[c] if dataset.labels else str(c) for c in row.nonzero()[0]]
+        held = [plain(dataset.labels[c], 40) if c < len(dataset.labels) else str(c) for c in row.nonzero()[0]]
         table.add_row(str(client), f"{row.sum():,}", ", ".join(held[:10]) + (" …" if len(held) > 10 else ""))
     console.print(table)
     if len(counts) > 20:
@@ -242,7 +243,7 @@ def data(name: str | None, download: bool, split: str | None, clients: int, seed
         from .report.figures import draw_partition
 
         draw_partition(counts.tolist(), figure)
-        console.print(f"Figure: {figure}", soft_wrap=True, highlight=False)
+        console.print(f"Figure: {figure}", soft_wrap=True)
 
 
 def _source(name: str) -> Source:

@@ -19,5 +19,5 @@ def show_ending(console: Console, config: RunConfig, history: list[Entry], folde
     console.print(summary(config, history, model))
     for note in notes:
         console.print(note)
-    console.print(f"Files: {folder}/", soft_wrap=True, highlight=False)
-    console.print(f"Page: {folder / PAGE}", soft_wrap=True, highlight=False)
+    console.print(f"Files: {folder}/", soft_wrap=True)
+    console.print(f"Page: {folder / PAGE}", soft_wrap=True)

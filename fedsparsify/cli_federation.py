@@ -15,6 +15,7 @@ from .config import RunConfig, load_config
 from .errors import ConfigError, FedSparsifyError, RunError
 from .federation.flower.patience import Patience
 from .options import settings
+from .screen import Screen
 from .stopping import EXIT_CODE, ending, uninterrupted
 
 RESTARTS = 3  # of a ServerApp that was killed
@@ -23,7 +24,7 @@ PATH = click.Path(path_type=Path)
 
 def _say(console: Console) -> Callable[[str], None]:
     """Print the Flower command that is about to run."""
-    return lambda command: console.print(f"$ {command}", style="dim", soft_wrap=True, highlight=False, markup=False)
+    return lambda command: console.print(f"$ {command}", style="dim", soft_wrap=True)
 
 
 def _patience(command: Callable[..., int]) -> Callable[..., int]:
@@ -72,7 +73,7 @@ def serve(
         from .federation.lock import held
         from .progress import Progress
 
-    console = Console()
+    console = Screen()
     if (keys is not None) + insecure + ray != 1:
         raise ConfigError("serve needs one of --keys DIR (make it with `fedsparsify keys DIR`), --insecure and --ray.")
     made, folder = _run_of(config, out, resume)
@@ -88,7 +89,7 @@ def serve(
         write_app(app, told | {"resume": resume})
         link.write_connection()
         for text in (f"export FLWR_HOME={link.home}", *map(shown, (link.superlink(), *link.register(), link.run(app)))):
-            console.print(text, soft_wrap=True, highlight=False)
+            console.print(text, soft_wrap=True)
         return 0
     secured = f"--keys {keys}" if keys else "--ray" if ray else "--insecure"
     with held(home):  # what the SuperLink uses; the ServerApp holds the run's folder while it plays
@@ -109,7 +110,7 @@ def serve(
                 run = f"--out {folder.path} --resume" if folder.config.exists() else f"{config} --out {folder.path}"
                 console.print("Stopped. Nothing is lost; go on with:")
                 again = f"  fedsparsify serve {run} {secured} --host {host} --port {port}"
-                console.print(again, soft_wrap=True, highlight=False)
+                console.print(again, soft_wrap=True)
                 if isinstance(error, FedSparsifyError):
                     raise
                 return EXIT_CODE
@@ -160,7 +161,7 @@ def join(
         from .federation.flower.commands import shown, supernode
         from .federation.flower.processes import free_port, stay
 
-    console = Console()
+    console = Screen()
     if insecure == bool(ca and key):
         raise ConfigError("join needs either --ca ca.crt with --key node-I, or --insecure.")
     for path in (ca, key):
@@ -195,10 +196,8 @@ def keys(folder: Path, nodes: int, hosts: tuple[str, ...]) -> None:
     from .federation.flower.keys import make_keys
 
     make_keys(folder, [*dict.fromkeys([*hosts, "127.0.0.1", "localhost"])], nodes)
-    console = Console()
-    console.print(f"In {folder}/: ca.crt, server.crt, server.key and {nodes} keys, good for a year.", highlight=False)
-    console.print(f"  the server:  fedsparsify serve CONFIG.toml --keys {folder}", highlight=False, soft_wrap=True)
+    console = Screen()
+    console.print(f"In {folder}/: ca.crt, server.crt, server.key and {nodes} keys, good for a year.")
+    console.print(f"  the server:  fedsparsify serve CONFIG.toml --keys {folder}", soft_wrap=True)
     where = f"{hosts[0] if hosts else '127.0.0.1'}:8000"
-    console.print(
-        f"  node I:      fedsparsify join --superlink {where} --ca ca.crt --key node-I", highlight=False, soft_wrap=True
-    )
+    console.print(f"  node I:      fedsparsify join --superlink {where} --ca ca.crt --key node-I", soft_wrap=True)

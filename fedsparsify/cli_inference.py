@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from .data.datasets import Preprocessing
 from .errors import DataError, ModelError
 from .model import Floats
+from .screen import Screen
+from .text import plain
 from .wire.artefact import load, load_facts, load_graph
 
 FILE = click.Path(path_type=Path)
@@ -31,16 +32,17 @@ def infer(model: Path, images: Path, out: Path | None, threads: int | None) -> N
     facts = load_facts(model)
     engine = Engine(model, threads)
     logits = engine.run(_images(images, facts))
-    report = Console(stderr=True)
+    report = Screen(stderr=True)
     times = f"loaded in {engine.load_seconds:.2f} s, ran in {engine.first_run_seconds:.2f} s (with compilation)"
-    report.print(f"{len(logits):,} images; {times}", soft_wrap=True, highlight=False)
+    report.print(f"{len(logits):,} images; {times}", soft_wrap=True)
     if out:
         np.save(out, logits)
-        report.print(f"Logits: {out}", soft_wrap=True, highlight=False)
+        report.print(f"Logits: {out}", soft_wrap=True)
         return
-    labels = facts.get("labels") or []
+    labels = facts.get("labels")
+    names = [plain(label) for label in labels] if isinstance(labels, list) else []
     for best in logits.reshape(len(logits), -1).argmax(1):
-        click.echo(labels[best] if best < len(labels) else best)
+        click.echo(names[best] if best < len(names) else best)
 
 
 def _images(path: Path, facts: dict[str, Any]) -> Floats:
@@ -85,7 +87,7 @@ def bench(
     samples = np.random.default_rng(0).standard_normal((batch, *sides)).astype(np.float32)
     engine.run(samples)
     engines: dict[str, Any] = {"fedsparsify": engine.run}
-    console = Console()
+    console = Screen()
     with TemporaryDirectory() as folder:
         subject = Subject(model, Path(folder) / "model.onnx", batch, engine.threads)
         try:
@@ -103,7 +105,7 @@ def bench(
         table.add_row(name, *row, "" if name == "fedsparsify" else faster)
     console.print(table)
     start = f"loaded in {engine.load_seconds:.2f} s, first batch in {engine.first_run_seconds:.2f} s"
-    console.print(f"fedsparsify: {start}; {engine.threads} threads, {engine.lanes} lanes", highlight=False)
+    console.print(f"fedsparsify: {start}; {engine.threads} threads, {engine.lanes} lanes")
 
 
 def _sides(text: str | None, facts: dict[str, Any]) -> tuple[int, ...]:
@@ -111,5 +113,5 @@ def _sides(text: str | None, facts: dict[str, Any]) -> tuple[int, ...]:
         raise ModelError("the file does not say the shape of its samples; give it as --shape 3x32x32.")
     try:
         return tuple(int(side) for side in (text.split("x") if text else facts["shape"]))
-    except ValueError:
-        raise ModelError(f"a shape reads like 3x32x32. Received: {text!r}.") from None
+    except (ValueError, TypeError):
+        raise ModelError(f"a shape reads like 3x32x32. Received: {text or facts['shape']!r}.") from None

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from .errors import RunError
+from .screen import Screen
 from .wire.files import atomic
 
 PATH = click.Path(path_type=Path)
@@ -50,7 +51,7 @@ def report(
     """
     from .report import environments_of, fill_page, load_runs, write_packed, write_site
 
-    console = Console()
+    console = Screen()
     if at is not None and not 0 <= at < 1:
         raise RunError(f"--at is a sparsity, a fraction in [0, 1). Received: {at:g}.")
     if seconds:
@@ -60,13 +61,13 @@ def report(
     site = write_site(environments, notes, out, at)
     more = fill_page(fill, environments, out / "figures") if fill else []
     for note in [*site.notes, *more]:
-        console.print(f"Note: {note}", highlight=False, soft_wrap=True, markup=False)
+        console.print(f"Note: {note}", soft_wrap=True)
     if pack:
         for path in write_packed(environments, pack):
-            console.print(f"Packed: {path}, {path.stat().st_size:,} bytes", highlight=False, soft_wrap=True)
+            console.print(f"Packed: {path}, {path.stat().st_size:,} bytes", soft_wrap=True)
     counts = f"{len(runs):,} runs, {len(environments)} environments, {len(site.figures)} figures"
-    console.print(f"{counts}, {len(site.tables)} tables", highlight=False)
-    console.print(f"Page: {site.page}", highlight=False, soft_wrap=True)
+    console.print(f"{counts}, {len(site.tables)} tables")
+    console.print(f"Page: {site.page}", soft_wrap=True)
 
 
 def time_models(paths: tuple[Path, ...], seconds: float, batch: int, threads: int | None, console: Console) -> None:
@@ -80,9 +81,12 @@ def time_models(paths: tuple[Path, ...], seconds: float, batch: int, threads: in
     models = sorted({model for path in paths if path.is_dir() for model in path.rglob("model.fsz")})
     shapes: dict[tuple[int, ...], list[Path]] = {}
     for model in models:
-        shapes.setdefault(tuple(load_facts(model).get("shape", ())), []).append(model)
+        said = load_facts(model).get("shape")
+        if not isinstance(said, list) or not all(type(side) is int and side > 0 for side in said):
+            raise RunError(f"{model} does not say the shape of its samples, and cannot be timed.")
+        shapes.setdefault(tuple(said), []).append(model)
     for shape, members in shapes.items():
-        console.print(f"Timing {len(members)} models, {seconds:g} s each…", highlight=False)
+        console.print(f"Timing {len(members)} models, {seconds:g} s each…")
         engines = {str(model): Engine(model, threads) for model in members}
         samples = np.random.default_rng(0).standard_normal((batch, *shape)).astype(np.float32)
         timings = compare({name: engine.run for name, engine in engines.items()}, samples, seconds, seconds / 6, 1)

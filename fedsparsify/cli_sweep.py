@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from .config import read_toml
 from .federation.ledger import Entry, read_history
 from .progress import bar
+from .screen import Screen
 from .stopping import EXIT_CODE, ending, uninterrupted
 
 
@@ -33,6 +33,9 @@ def sweep(file: Path, out: Path | None, resume: bool, device: str | None, max_mo
     sparsity = [0.9, 0.95, 0.99]
     seed = [1990, 1991, 1992]
 
+    Any setting of a run or of one of the methods can be varied, your own methods' too. "method.NAME" is always the
+    method's.
+
     Each run leaves a folder OUT/NAME as `run` does. Run again with --resume to go on after a stop.
     """
     with uninterrupted():  # an import that is interrupted may leave half a module
@@ -43,7 +46,7 @@ def sweep(file: Path, out: Path | None, resume: bool, device: str | None, max_mo
     runs = expand(table | ({"device": device} if device else {}), file)
     out = out or Path("runs") / file.stem
     check_folder(out, runs, resume)
-    console = Console()
+    console = Screen()
     total = sum(planned.config.rounds for planned in runs)
     done: dict[str, int] = {}
     live = bar(console)
@@ -55,11 +58,9 @@ def sweep(file: Path, out: Path | None, resume: bool, device: str | None, max_mo
         live.update(task, completed=sum(done.values()), description=text)
         for client, reason in entry.refused.items():
             said = f"{planned.name}, round {entry.round}: {client} was left out: {reason}"
-            console.print(said, style="yellow", markup=False, highlight=False)
+            console.print(said, style="yellow")
         if not console.is_terminal and entry.round == planned.config.rounds:
-            console.print(
-                f"{planned.name}: accuracy {entry.accuracy:.4f}, sparsity {entry.sparsity:.4f}", highlight=False
-            )
+            console.print(f"{planned.name}: accuracy {entry.accuracy:.4f}, sparsity {entry.sparsity:.4f}")
 
     try:
         with live:
@@ -68,12 +69,12 @@ def sweep(file: Path, out: Path | None, resume: bool, device: str | None, max_mo
     except KeyboardInterrupt:
         with ending():
             console.print("Stopped. Nothing is lost; go on with:")
-            console.print(f"  fedsparsify sweep {file} --out {out} --resume", soft_wrap=True, highlight=False)
+            console.print(f"  fedsparsify sweep {file} --out {out} --resume", soft_wrap=True)
             return EXIT_CODE
     return 0
 
 
-def _show_ending(console: Console, out: Path, names: list[str]) -> None:
+def _show_ending(console: Screen, out: Path, names: list[str]) -> None:
     """Write the reports of a sweep that is over, and say what came out."""
     from .report import write_report, write_sweep_report
 
@@ -85,4 +86,4 @@ def _show_ending(console: Console, out: Path, names: list[str]) -> None:
         results.add_row(name, f"{last.accuracy:.4f}", f"{last.sparsity:.4f}", f"{sent / 1e6:,.1f} million")
         write_report(out / name)
     console.print(results)
-    console.print(f"Page: {write_sweep_report(out)}", soft_wrap=True, highlight=False)
+    console.print(f"Page: {write_sweep_report(out)}", soft_wrap=True)

@@ -6,7 +6,6 @@ gives the same run.
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -14,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from .data import check_known, parse_split, preset_of
+from . import toml
+from .data import check_known, check_seed, parse_split, preset_of
 from .errors import ConfigError
-from .methods import METHODS, Method, method_class
+from .methods import METHODS, Blaming, Method, method_class, target_of
 from .options import option, read_settings, settings
 from .schedule import check_at_least
 
 UNSET: Any = None  # "take the data set's preset"; typed Any so that a resolved config has plain types
+MOST = 2**31 - 1  # of any count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,21 +67,26 @@ class RunConfig(Training):
         usual = {
             name: getattr(preset, name) for name in ("network", "batch_size", "lr", "nesterov", "augment", "rounds")
         }
-        usual["momentum"] = kind.default_momentum(preset.momentum)
+        with Blaming(kind, "default_momentum"):
+            usual["momentum"] = kind.default_momentum(preset.momentum)
         for name, value in usual.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         mine = {field: getattr(self, field) for field in settings(RunConfig)}
         for name, value in read_settings(RunConfig, mine, "a run").items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "method", kind(**table, rounds=self.rounds))
+        with Blaming(kind, "__init__"):
+            method = kind(**table, rounds=self.rounds)
+        object.__setattr__(self, "method", method)
         object.__setattr__(self, "sparsity", None)
         self._check()
 
     def _check(self) -> None:
         for name in ("epochs", "batch_size", "rounds", "clients", "min_clients", "checkpoint_every"):
             check_at_least(name, getattr(self, name), 1)
-        check_at_least("seed", self.seed, 0)
+            if getattr(self, name) > MOST:
+                raise ConfigError(f"{name} must be at most {MOST:,}. Received: {getattr(self, name)!r}.")
+        check_seed(self.seed)
         if not 0 < self.lr < float("inf"):
             raise ConfigError(f"lr must be positive. Received: {self.lr!r}.")
         if not 0 <= self.momentum < 1:
@@ -95,7 +101,7 @@ class RunConfig(Training):
         if self.wire_precision != "fp32" and not self.wire:
             raise ConfigError(f"wire_precision needs the wire. Received: {self.wire_precision!r} with wire off.")
         parse_split(self.split)
-        self.method.schedule(1)  # building it checks the method's settings against the number of rounds
+        target_of(self.method, 1)  # building it checks the method's settings against the number of rounds
 
     @property
     def participants(self) -> int:
@@ -153,7 +159,7 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
 def read_toml(path: Path) -> dict[str, Any]:
     """The table of a config file."""
     try:
-        return tomllib.loads(path.read_text())
+        return toml.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -179,7 +185,7 @@ def _where(message: str, path: Path | None) -> str:
     """`  (run.toml, line 14)` for the first setting of the file that the message names."""
     if path is None:
         return ""
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         key = re.match(r"\s*([\w-]+)\s*=", line)
         if key and re.search(rf"(?<![\w-]){re.escape(key[1])}(?![\w-])", message):
             return f"  ({path}, line {number})"
@@ -187,12 +193,5 @@ def _where(message: str, path: Path | None) -> str:
 
 
 def to_toml(config: RunConfig) -> str:
-    """The resolved config as a file's text.
-
-    Written by hand: the values are plain numbers, truths and strings, and a training machine may have no TOML writer.
-    """
-    table = config.table()
-    method = table.pop("method")
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in table.items()]
-    lines += ["", "[method]"] + [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in method.items()]
-    return "\n".join(lines) + "\n"
+    """The resolved config as a file's text."""
+    return toml.dumps(config.table())

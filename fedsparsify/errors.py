@@ -3,6 +3,7 @@
     FedSparsifyError
      ├── ConfigError       a setting is wrong, unknown or does not fit the others
      ├── DataError         a data set is absent, damaged or cannot be divided as asked
+     ├── MethodError       a method of a user's own does what a method may not
      ├── ModelError        weights, masks or layouts that do not fit together
      ├── ClientError       too few clients returned a usable update
      ├── RunError          a run directory cannot be written, resumed or read
@@ -27,6 +28,10 @@ class ConfigError(FedSparsifyError):
 
 class DataError(FedSparsifyError):
     """A data set is absent, damaged or cannot be divided as asked."""
+
+
+class MethodError(FedSparsifyError):
+    """A method of a user's own does what a method may not."""
 
 
 class ModelError(FedSparsifyError):

@@ -17,7 +17,7 @@ from .errors import ConfigError, ModelError
 from .keyed import KeyedDropout, seeded
 from .model import Layout, SparseModel, TensorSpec
 from .modules import changed_forward, changed_gradient
-from .plugins import load_named
+from .plugins import call_named, load_named
 
 Shape = tuple[int, ...]
 _MADE: WeakSet[nn.Module] = WeakSet()  # networks that factories have made, and that are still in use
@@ -98,7 +98,7 @@ def build(name: str, shape: Shape, classes: int, seed: int) -> nn.Module:
     """
     factory = load_named(name, NETWORKS, "network")
     with seeded(seed):
-        module = factory(shape, classes) if _takes_two(factory) else factory()
+        module = call_named(factory, name, "network", *((shape, classes) if _takes_two(factory) else ()))
         if not isinstance(module, nn.Module):
             raise ConfigError(f"network {name!r} must make a torch.nn.Module. Received: {type(module).__name__}.")
         if module in _MADE:
@@ -121,7 +121,7 @@ def build(name: str, shape: Shape, classes: int, seed: int) -> nn.Module:
 def _takes_two(factory: Callable[..., Any]) -> bool:
     try:
         inspect.signature(factory).bind((), 0)
-    except TypeError:
+    except (TypeError, ValueError):
         return False
     return True
 

@@ -1,12 +1,22 @@
-"""A setting is declared once, as a dataclass field with its help; config files, flags and `--help` read it there."""
+"""A setting is declared once, as a dataclass field with its help; config files, flags and `--help` read it there.
+
+A setting is true or false, an integer, a number, text, one of some words (`Literal`), or a tuple of one of those; with
+`| None` it may also be None, which config files and flags write as "none".
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import types
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 from .errors import ConfigError, nearest
+from .toml import NONE
+
+KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
+RESERVED = ("name", "rounds")  # keys of a [method] table, or arguments of every method, that are taken
 
 
 def option(default: Any, help: str, **more: Any) -> Any:
@@ -23,37 +33,88 @@ class Setting:
     default: Any
     help: str
     choices: tuple[str, ...] = ()
+    optional: bool = False  # may be None
+    length: int | None = None  # of a tuple: how many values of `type`; -1: any number
 
     def read(self, value: Any, where: str = "") -> Any:
         """The value in its own type, or an error that says what was received."""
         name = where + self.name
+        if self.optional and (value is None or value == NONE):
+            return None
+        if self.length is None:
+            return self._one(value, name, value)
+        if not isinstance(value, list | tuple) or self.length not in (-1, len(value)):
+            many = "a list" if self.length < 0 else f"a list of {self.length} values"
+            raise ConfigError(f"{name} must be {many}. Received: {value!r}.")
+        return tuple(self._one(one, name, value) for one in value)
+
+    def _one(self, value: Any, name: str, received: Any) -> Any:
+        """One value in the setting's type."""
         if self.choices and value not in self.choices:
-            raise ConfigError(f"{name} must be one of {', '.join(self.choices)}. Received: {value!r}.")
+            raise ConfigError(f"{name} must be one of {', '.join(self.choices)}. Received: {received!r}.")
         if isinstance(value, self.type) and not (isinstance(value, bool) and self.type is not bool):
             return value
-        if self.type is float and isinstance(value, int) and not isinstance(value, bool):
+        if self.type is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**1023:
             return float(value)
-        article = "an" if self.type is int else "a"
-        kinds = {int: "integer", float: "number", bool: "true or false", str: "text"}
-        kind = kinds.get(self.type, self.type.__name__)
-        raise ConfigError(f"{name} must be {article} {kind}. Received: {value!r}.".replace("a true", "true"))
+        what = f"a list, each {KINDS[self.type]}" if self.length is not None else KINDS[self.type]
+        raise ConfigError(f"{name} must be {what}{' or none' * self.optional}. Received: {received!r}.")
 
 
 def settings(cls: type) -> dict[str, Setting]:
     """The settings of a dataclass that a user may set, by name."""
     hints = typing.get_type_hints(cls)
-    found = {}
-    for field in dataclasses.fields(cls):
-        if "help" not in field.metadata:
-            continue
-        kind, choices = hints[field.name], ()
-        if typing.get_origin(kind) is typing.Literal:
-            kind, choices = str, typing.get_args(kind)
-        found[field.name] = Setting(field.name, kind, field.default, field.metadata["help"], choices)
-    return found
+    return {
+        field.name: _setting(cls, field.name, hints[field.name], field)
+        for field in dataclasses.fields(cls)
+        if "help" in field.metadata
+    }
 
 
-def read_settings(cls: type, values: dict[str, Any], what: str, where: str = "") -> dict[str, Any]:
+def _setting(cls: type, name: str, hint: Any, field: Any) -> Setting:
+    """A field as a setting, or an error where its type is none that a config file can carry."""
+    kind, length, optional = hint, None, False
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        others = [one for one in typing.get_args(kind) if one is not types.NoneType]
+        optional = len(others) < len(typing.get_args(kind))
+        kind = others[0] if len(others) == 1 else kind
+    if typing.get_origin(kind) is tuple and (inner := typing.get_args(kind)):
+        if len(inner) == 2 and inner[1] is Ellipsis:
+            kind, length = inner[0], -1
+        elif len(set(inner)) == 1:
+            kind, length = inner[0], len(inner)
+    choices: tuple[str, ...] = ()
+    if typing.get_origin(kind) is typing.Literal and all(isinstance(word, str) for word in typing.get_args(kind)):
+        kind, choices = str, typing.get_args(kind)
+    if kind not in KINDS:
+        shown = getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)
+        raise ConfigError(
+            f"the option {name!r} of {cls.__module__}.{cls.__qualname__} has a type that a config file cannot carry: "
+            f"{shown}. Use bool, int, float, str, a Literal of words, a tuple of one of those, or one of them | None."
+        )
+    return Setting(name, kind, field.default, field.metadata["help"], choices, optional, length)
+
+
+def check_options(cls: type) -> None:
+    """Refuse, when a class is made, options that a config file cannot carry."""
+    declared = {name: field for name, field in vars(cls).items() if "help" in getattr(field, "metadata", ())}
+    if not declared:
+        return
+    where = f"of {cls.__module__}.{cls.__qualname__}"
+    try:
+        hints = typing.get_type_hints(cls)
+    except (NameError, TypeError, SyntaxError) as error:
+        raise ConfigError(f"the types of the options {where} cannot be found: {error}.") from error
+    for name, field in declared.items():
+        if name in RESERVED:
+            raise ConfigError(f"the option {name!r} {where} must have another name: every method has this one already.")
+        if name not in hints:
+            raise ConfigError(f"the option {name!r} {where} has no type. Write {name}: float = option(…), for one.")
+        setting = _setting(cls, name, hints[name], field)
+        if field.default is not dataclasses.MISSING:
+            setting.read(field.default, f"the default of {cls.__qualname__}.")
+
+
+def read_settings(cls: type, values: Mapping[str, Any], what: str, where: str = "") -> dict[str, Any]:
     """Check names and types of `values` against the settings of `cls`."""
     known = settings(cls)
     for name in values:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from .errors import ConfigError, nearest
+from .errors import ConfigError, FedSparsifyError, nearest
+from .text import described
 
 
 def load_named(name: str, known: Mapping[str, Any], what: str) -> Any:
@@ -22,12 +23,32 @@ def load_named(name: str, known: Mapping[str, Any], what: str) -> Any:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        module = importlib.import_module(module_name)
+        found = module = importlib.import_module(module_name)
+    except FedSparsifyError as error:
+        raise ConfigError(f"{what} {name!r}: {error}") from error
     except ModuleNotFoundError as error:
-        if error.name != module_name.partition(".")[0] and error.name != module_name:
-            raise
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise ConfigError(f"{what} {name!r}: importing {module_name!r} raised {described(error)}.") from error
         raise ConfigError(f"{what} {name!r}: there is no module {module_name!r} on the path or in {here}") from error
-    if not hasattr(module, attribute):
-        public = [word for word in vars(module) if not word.startswith("_")]
-        raise ConfigError(f"{what} {name!r}: {module.__file__} has no {attribute!r}. {nearest(attribute, public)}")
-    return getattr(module, attribute)
+    except Exception as error:
+        raise ConfigError(f"{what} {name!r}: importing {module_name!r} raised {described(error)}.") from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            public = [word for word in vars(module) if not word.startswith("_")]
+            where = getattr(module, "__file__", None) or f"module {module_name}"
+            raise ConfigError(f"{what} {name!r}: {where} has no {attribute!r}. {nearest(attribute, public)}")
+        found = getattr(found, part)
+    return found
+
+
+def call_named(function: Callable[..., Any], name: str, what: str, *arguments: Any) -> Any:
+    """What a user's function returns; what it raises is named, and chained."""
+    if not callable(function):
+        raise ConfigError(f"{what} {name!r} must name a function. Received: {type(function).__name__}.")
+    try:
+        return function(*arguments)
+    except FedSparsifyError:
+        raise
+    except Exception as error:
+        given = f"({', '.join(map(repr, arguments))})"
+        raise ConfigError(f"{what} {name!r}: {name}{given} raised {described(error)}.") from error

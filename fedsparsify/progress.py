@@ -11,13 +11,14 @@ from rich.table import Table
 
 from .config import RunConfig
 from .federation.ledger import Entry
+from .text import plain
 from .wire.artefact import load
 
 
 def bar(console: Console) -> bars.Progress:
     """Rounds done, time taken and left; nothing where nobody looks."""
     return bars.Progress(
-        bars.TextColumn("{task.description}"),
+        bars.TextColumn("{task.description}", markup=False),
         bars.BarColumn(),
         bars.MofNCompleteColumn(),
         bars.TimeElapsedColumn(),
@@ -36,7 +37,7 @@ class Progress:
         self.round = 0
         self._empty: set[str] = set()
         self._bar = bar(console)
-        self._task = self._bar.add_task(f"{config.method_name} on {config.data}", total=config.rounds)
+        self._task = self._bar.add_task(plain(f"{config.method_name} on {config.data}"), total=config.rounds)
 
     def __enter__(self) -> Progress:
         self._bar.start()
@@ -55,18 +56,22 @@ class Progress:
         text = f"accuracy {entry.accuracy:.3f}  sparsity {entry.sparsity:.3f}"
         self._bar.update(self._task, completed=entry.round, description=text)
         for client, reason in entry.refused.items():
-            self._console.print(f"round {entry.round}: {client} was left out: {reason}", style="yellow")
+            self._console.print(
+                f"round {entry.round}: {plain(client)} was left out: {plain(reason, 400)}", style="yellow"
+            )
         for name in sorted({*entry.empty} - self._empty):
-            self._console.print(f"round {entry.round}: no weight is left in {name}", style="yellow")
+            self._console.print(f"round {entry.round}: no weight is left in {plain(name)}", style="yellow")
         self._empty = {*entry.empty}
         tenth = max(1, self._rounds // 10)
         if not self._console.is_terminal and (entry.round % tenth == 0 or entry.round == self._rounds):
-            self._console.print(f"round {entry.round}/{self._rounds}  {text}  {entry.seconds:.2f} s", highlight=False)
+            self._console.print(f"round {entry.round}/{self._rounds}  {text}  {entry.seconds:.2f} s")
 
 
 def summary(config: RunConfig, history: list[Entry], model: Path) -> Table:
     """The run in a dozen lines."""
-    table = Table(title=f"{config.method_name} on {config.data}, {config.split}", show_header=False, min_width=56)
+    table = Table(
+        title=plain(f"{config.method_name} on {config.data}, {config.split}"), show_header=False, min_width=56
+    )
     for name, value in summary_rows(config, history, model):
         table.add_row(name, value)
     return table
@@ -82,7 +87,7 @@ def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[t
     size = model.stat().st_size
     taken = sum((entry.download_bytes or 0) + (entry.upload_bytes or 0) for entry in history)
     return [
-        ("network", f"{config.network}, {total:,} parameters"),
+        ("network", f"{plain(config.network)}, {total:,} parameters"),
         ("clients", f"{config.participants} of {config.clients} a round, {config.rounds} rounds"),
         ("accuracy", f"{last.accuracy:.4f}  (best {best.accuracy:.4f}, round {best.round})"),
         ("sparsity", f"{last.sparsity:.4f}  ({last.nonzero:,} parameters left)"),

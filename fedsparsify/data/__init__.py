@@ -1,7 +1,7 @@
 """Data sets and how they are divided among clients."""
 
 from .datasets import DATASETS, Dataset, Preprocessing, Preset, check_known, load_dataset, load_samples, preset_of
-from .partition import holdings, parse_split, partition
+from .partition import check_seed, holdings, parse_split, partition
 
 __all__ = [
     "DATASETS",
@@ -9,6 +9,7 @@ __all__ = [
     "Preprocessing",
     "Preset",
     "check_known",
+    "check_seed",
     "holdings",
     "load_dataset",
     "load_samples",

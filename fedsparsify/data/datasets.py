@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..model import Floats
-from ..plugins import load_named
+from ..plugins import call_named, load_named
 from .files import Home
 
 PARTS = ("x_train", "y_train", "x_test", "y_test")
+MOST_CLASSES = 2**20
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,10 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples as the network takes them, (n, *shape) float32, and labels 0 … classes − 1."""
+    """Samples as the network takes them, (n, *shape), and labels 0 … classes − 1.
+
+    Arrays of numbers become float32, integer labels of any type int64.
+    """
 
     name: str
     x_train: Floats
@@ -50,6 +54,9 @@ class Dataset:
     labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for part in PARTS:
+            given = as_array(getattr(self, part), f"{self.name}: {part}")
+            object.__setattr__(self, part, _labels(given, self.name, part) if part[0] == "y" else _floats(given))
         for x, y, part in ((self.x_train, self.y_train, "train"), (self.x_test, self.y_test, "test")):
             if x.ndim < 2 or y.shape != (len(x),) or not len(x):
                 raise DataError(
@@ -57,6 +64,11 @@ class Dataset:
                 )
             if not np.isfinite(x).all():
                 raise DataError(f"{self.name}: x_{part} holds values that are not numbers.")
+            if self.classes > MOST_CLASSES:
+                raise DataError(
+                    f"{self.name}: labels must be 0 … classes − 1, of at most {MOST_CLASSES:,} classes. "
+                    f"Received: {self.classes - 1:,} in y_train."
+                )
             if y.min() < 0 or y.max() >= self.classes:
                 raise DataError(
                     f"{self.name}: y_{part} must lie in 0 … {self.classes - 1}, the classes of y_train. "
@@ -247,7 +259,7 @@ def load_dataset(name: str) -> Dataset:
         return DATASETS[name].load()
     if name.endswith(".npz"):
         return _own(name, _read_npz(Path(name)))
-    made = load_named(name, DATASETS, "data set")()
+    made = _call(name)
     if isinstance(made, Dataset):
         return made
     if not isinstance(made, Mapping):
@@ -262,7 +274,7 @@ def load_samples(name: str) -> tuple[Floats, NDArray[np.int64]]:
     if name in DATASETS:
         dataset = load_dataset(name)
         return dataset.x_train, dataset.y_train
-    made = _read_npz(Path(name), PARTS[:2]) if name.endswith(".npz") else load_named(name, DATASETS, "data set")()
+    made = _read_npz(Path(name), PARTS[:2]) if name.endswith(".npz") else _call(name)
     if isinstance(made, Dataset):
         return made.x_train, made.y_train
     if isinstance(made, tuple | list):
@@ -292,23 +304,40 @@ def _read_npz(path: Path, parts: tuple[str, ...] = PARTS) -> dict[str, NDArray[A
         raise DataError(f"{path} cannot be read as an .npz of plain arrays: {error}") from error
 
 
+def _call(name: str) -> Any:
+    """What your function returns."""
+    return call_named(load_named(name, DATASETS, "data set"), name, "data set")
+
+
 def _own(name: str, parts: Mapping[str, Any]) -> Dataset:
     """Your arrays: bytes are divided by 255, other numbers are taken as they are."""
     if missing := [part for part in PARTS if part not in parts]:
         raise DataError(f"{name} must give {', '.join(PARTS)}. Missing: {', '.join(missing)}.")
-    arrays = {part: np.asarray(parts[part]) for part in PARTS}
-    for part in ("y_train", "y_test"):
-        if not np.issubdtype(arrays[part].dtype, np.integer):
-            raise DataError(f"{name}: {part} must hold integer classes. Received: {arrays[part].dtype}.")
-    for part in ("x_train", "x_test"):
-        if not np.issubdtype(arrays[part].dtype, np.number) and arrays[part].dtype != np.bool_:
-            raise DataError(f"{name}: {part} must hold numbers. Received: {arrays[part].dtype}.")
+    arrays = {part: as_array(parts[part], f"{name}: {part}") for part in PARTS}
     scale = Preprocessing(255 if arrays["x_train"].dtype == np.uint8 else 1)
-    return Dataset(
-        name,
-        scale(arrays["x_train"]),
-        arrays["y_train"].astype(np.int64),
-        scale(arrays["x_test"]),
-        arrays["y_test"].astype(np.int64),
-        scale,
-    )
+    x_train, x_test = (scale(_floats(arrays[part])) for part in ("x_train", "x_test"))
+    return Dataset(name, x_train, arrays["y_train"], x_test, arrays["y_test"], scale)
+
+
+def as_array(value: Any, what: str) -> NDArray[Any]:
+    """An array of real numbers, or an error that says what was received."""
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # whatever numpy, or the value's own conversion, thinks of it
+        raise DataError(f"{what} must be an array of numbers. Received: {type(value).__name__}; {error}") from error
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"{what} must hold numbers. Received: {array.dtype}.")
+    return array
+
+
+def _floats(array: NDArray[Any]) -> Floats:
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused
+        return np.ascontiguousarray(array, np.float32) if array.ndim else array.astype(np.float32)
+
+
+def _labels(array: NDArray[Any], name: str, part: str) -> NDArray[np.int64]:
+    if array.dtype.kind not in "iu":
+        raise DataError(f"{name}: {part} must hold integer classes. Received: {array.dtype}.")
+    if array.size and int(array.max()) >= 2**63:
+        raise DataError(f"{name}: {part} must hold classes from 0 on. Received: {array.max()}.")
+    return np.ascontiguousarray(array, np.int64) if array.ndim else array.astype(np.int64)

@@ -11,6 +11,7 @@ from ..errors import ConfigError, DataError, nearest
 
 Indices: TypeAlias = NDArray[np.int64]
 KINDS = {"iid": "iid", "classes": "classes:K", "dirichlet": "dirichlet:ALPHA"}
+MOST_SEEDS = 2**63
 DRAWS = 100  # Dirichlet draws before we say that some client will always be empty
 
 
@@ -25,6 +26,7 @@ def partition(labels: ArrayLike, clients: int, how: str, seed: int = 0) -> list[
         raise ConfigError(f"clients must be at least 1. Received: {clients!r}.")
     if flat.size < clients:
         raise DataError(f"{flat.size:,} samples leave some of {clients:,} clients empty. Use fewer clients.")
+    check_seed(seed)
     rng = np.random.default_rng(seed)
     if kind == "iid":
         parts = np.array_split(rng.permutation(flat.size), clients)
@@ -33,6 +35,12 @@ def partition(labels: ArrayLike, clients: int, how: str, seed: int = 0) -> list[
     else:
         parts = _by_dirichlet(flat, clients, value, rng)
     return [np.asarray(part, np.int64) for part in parts]
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a seed that not every generator takes."""
+    if not 0 <= seed < MOST_SEEDS:
+        raise ConfigError(f"seed must lie in 0 … 2⁶³ − 1. Received: {seed!r}.")
 
 
 def parse_split(how: str) -> tuple[str, float]:

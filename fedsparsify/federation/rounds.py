@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from ..errors import ClientError
-from ..methods import Method, Update
+from ..methods import Method, Update, begun, cohort_of, merged, target_of
 from ..model import Floats, SparseModel
 from .diagnosis import Probed, Watch
 from .ledger import Entry
@@ -101,41 +101,41 @@ def play(
     With a `probe` each entry also says what Theorem 1 is about.
     """
     if first == method.first_round:
-        model = method.begin(model)
+        model = begun(method, model)
     for t in range(first, last + 1):
         began = time.perf_counter()
         rng = np.random.default_rng(np.random.SeedSequence([seed, t], spawn_key=(1,)))
         gate = Gate(federation.ask(method, t, model), model)
-        cohort = method.cohort(t)
+        cohort = cohort_of(method, t)
         least = min_clients if cohort is None else int(min(min_clients, cohort))
         updates = usable(gate, least, t)
         watch = Watch(updates) if probe else None
-        merged = method.merge(t, model, watch or updates, rng)
-        evaluation = federation.evaluate(merged)
+        after = merged(method, t, model, watch or updates, rng)
+        evaluation = federation.evaluate(after)
         asked = gate.passed + len(gate.refused)
         entry = Entry(
             round=t,
             accuracy=evaluation.accuracy,
             loss=evaluation.loss,
-            target_sparsity=method.schedule(t),
-            sparsity=merged.sparsity,
-            nonzero=merged.nonzero,
+            target_sparsity=target_of(method, t),
+            sparsity=after.sparsity,
+            nonzero=after.nonzero,
             clients=gate.passed,
             download_params=asked * model.nonzero,
             upload_params=gate.upload_params,
             download_bytes=gate.download_bytes,
             upload_bytes=gate.upload_bytes,
-            paper_params=asked * (model.nonzero + merged.nonzero) if t else 0,
+            paper_params=asked * (model.nonzero + after.nonzero) if t else 0,
             train_loss=gate.train_loss,
             seconds=time.perf_counter() - began,
             refused=gate.refused,
-            empty=list(merged.empty),
+            empty=list(after.empty),
         )
         if probe and watch:
-            step = method.schedule(t) - (method.schedule(t - 1) if t > 1 else 0.0)
-            entry = replace(entry, **asdict(watch.diagnosis(t, probe(merged), model, merged, step)))
-        yield merged, entry
-        model = merged
+            step = target_of(method, t) - (target_of(method, t - 1) if t > 1 else 0.0)
+            entry = replace(entry, **asdict(watch.diagnosis(t, probe(after), model, after, step)))
+        yield after, entry
+        model = after
 
 
 def usable(gate: Gate, least: int, round: int) -> Iterator[Update]:

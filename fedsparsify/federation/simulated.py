@@ -18,7 +18,7 @@ from ..data import Dataset, partition
 from ..data.partition import Indices
 from ..errors import ConfigError
 from ..graph_facts import GraphFacts
-from ..methods import Method, Request, Update, until_diverged
+from ..methods import Method, Request, Update, ask_client, cohort_of, until_diverged
 from ..model import Floats, SparseModel
 from ..networks import build, model_of
 from .checks import check_batches, check_network
@@ -88,8 +88,9 @@ class Simulated:
 
     def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
         """Every participant's answer; the cohort advances in lock-step, and all that train are one computation."""
-        workers = [self._worker(round, client) for client in participants(self._config, round, method.cohort(round))]
-        clients = [until_diverged(method.client(round, model)) for _ in workers]
+        asked = participants(self._config, round, cohort_of(method, round))
+        workers = [self._worker(round, client) for client in asked]
+        clients = [until_diverged(ask_client(method, round, model)) for _ in workers]
         pending = {i: next(client) for i, client in enumerate(clients)}
         done: dict[int, Update] = {}
         while pending:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,14 @@ from typing import Any
 
 import torch
 
-from ..config import RunConfig, make_config
+from ..config import RunConfig, make_config, to_toml
 from ..data import load_dataset
 from ..errors import ConfigError, RunError, nearest
-from ..methods import METHODS, method_class
+from ..methods import METHODS, Method, method_class
 from ..networks import build, layout_of
 from ..options import settings
 from ..stopping import listening
+from ..text import digest, file_name
 from .ledger import Entry
 from .lock import held
 from .run import RunFolder, run
@@ -41,41 +43,94 @@ class Planned:
 def expand(table: Mapping[str, Any], path: Path | None = None) -> list[Planned]:
     """Every combination of the lists in `[sweep]`, on top of the other settings of the file.
 
-    A list may be of any setting of a run or of a method. A method without that setting takes part once.
+    A list may be of any setting of a run or of one of its methods, a user's own included; `method.NAME` is always the
+    method's. A method without that setting takes part once.
     """
-    lists = dict(table.get("sweep", {}))
     base = {name: value for name, value in table.items() if name != "sweep"}
-    if not lists:
+    lists = _lists(table)
+    usual = base.get("method", "fedsparsify-global")
+    methods = [_options(method) for method in lists.get("method", [usual])]
+    _check_names(lists, [method_class(options["name"]) for options in methods])
+    chosen: dict[tuple[int | None, ...], tuple[list[str], RunConfig]] = {}
+    for places in itertools.product(*(range(len(values)) for values in lists.values())):
+        taken = {name: lists[name][place] for name, place in zip(lists, places, strict=True)}
+        options = dict(_options(taken.pop("method", usual)))
+        made, parts, applied = dict(base), [], set()
+        if "method" in lists:
+            applied.add("method")
+            parts.append(options["name"])
+        known = settings(method_class(options["name"]))
+        for name, value in taken.items():
+            own = name.removeprefix("method.")
+            if name in settings(RunConfig):
+                made[name] = value
+            elif own in known:
+                options[own] = value
+            else:
+                continue
+            applied.add(name)
+            if len(lists[name]) > 1 or own == "sparsity":
+                parts.append(f"{own}-{_worded(value)}")
+        key = tuple(place if name in applied else None for name, place in zip(lists, places, strict=True))
+        if key not in chosen:
+            chosen[key] = parts, make_config(made | {"method": options}, path)
+    return _named([*chosen.values()])
+
+
+def _lists(table: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The lists of `[sweep]`, by name; those of `[sweep.method]` are called `method.NAME`."""
+    lists = table.get("sweep")
+    if not isinstance(lists, Mapping) or not lists:
         raise ConfigError(f"a sweep has a table [sweep] of lists, such as seed = [1, 2, 3]. Received: {sorted(table)}.")
-    known = {"method", *settings(RunConfig), *(name for kind in METHODS.values() for name in settings(kind))}
-    for name, values in lists.items():
-        if name not in known and "." not in name:
-            raise ConfigError(f"a sweep cannot vary {name!r}. {nearest(name, known)}")
+    found = {name: values for name, values in lists.items() if name != "method" or not isinstance(values, Mapping)}
+    if isinstance(inner := lists.get("method"), Mapping):
+        found |= {f"method.{name}": values for name, values in inner.items()}
+    for name, values in found.items():
         if not isinstance(values, list) or not values:
             raise ConfigError(f"sweep.{name} must be a list of values. Received: {values!r}.")
-    found: dict[str, Planned] = {}
-    for values in itertools.product(*lists.values()):
-        planned = _combine(base, dict(zip(lists, values, strict=True)), lists, path)
-        found.setdefault(planned.name, planned)
-    return list(found.values())
+        for place, value in enumerate(values):
+            if value in values[:place] and type(value) is type(values[values.index(value)]):
+                raise ConfigError(
+                    f"sweep.{name} names {value!r} twice: equal values are one run. Received: {values!r}."
+                )
+    return found
 
 
-def _combine(base: Mapping[str, Any], choice: dict[str, Any], lists: Mapping[str, Any], path: Path | None) -> Planned:
-    method = choice.pop("method", base.get("method", "fedsparsify-global"))
-    options = dict(method) if isinstance(method, Mapping) else {"name": method}
-    takes = settings(method_class(options["name"]))
-    parts = [options["name"].replace(":", "-")] if "method" in lists else []
-    table = dict(base)
-    for name, value in choice.items():
-        if name in settings(RunConfig):
-            table[name] = value
-        elif name in takes:
-            options[name] = value
-        else:
+def _options(method: Any) -> Mapping[str, Any]:
+    """A method's table, from its name or its table."""
+    options = method if isinstance(method, Mapping) else {"name": method}
+    if not isinstance(options.get("name"), str):
+        raise ConfigError(f"sweep.method must list names, or tables with a name. Received: {method!r}.")
+    return options
+
+
+def _check_names(lists: Mapping[str, Any], kinds: Sequence[type[Method]]) -> None:
+    """Refuse to vary what neither a run nor one of the sweep's methods has."""
+    theirs = {name for kind in kinds for name in settings(kind)}
+    known = {"method", *settings(RunConfig), *theirs}
+    for name in lists:
+        if name in known or (name.startswith("method.") and name.removeprefix("method.") in theirs):
             continue
-        if len(lists[name]) > 1 or name == "sparsity":
-            parts.append(f"{name}-{value}".replace(":", "-"))
-    return Planned("_".join(parts) or "run", make_config(table | {"method": options}, path))
+        having = [ours for ours, kind in METHODS.items() if name.removeprefix("method.") in settings(kind)]
+        hint = f"It is a setting of {', '.join(having)}, not of this sweep's methods. " if having else ""
+        raise ConfigError(f"a sweep cannot vary {name!r}. {hint}{nearest(name.rpartition('.')[2], known)}")
+
+
+def _worded(value: Any) -> str:
+    return "-".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _named(chosen: Sequence[tuple[list[str], RunConfig]]) -> list[Planned]:
+    """The runs with the names of their folders; those whose names would be the same are told apart by a hash."""
+    names = [file_name("_".join(part.replace(":", "-") for part in parts) or "run") for parts, _ in chosen]
+    twice = {name for name, count in Counter(names).items() if count > 1}
+    made: dict[str, Planned] = {}
+    for name, (_, config) in zip(names, chosen, strict=True):
+        text = to_toml(config)
+        if text in made:
+            raise ConfigError(f"a sweep names two runs that are the same: {made[text].name} and {name}.")
+        made[text] = Planned(f"{name}-{digest(text)}" if name in twice else name, config)
+    return list(made.values())
 
 
 def alike(runs: Sequence[Planned]) -> list[list[Planned]]:

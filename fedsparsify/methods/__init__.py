@@ -19,6 +19,7 @@ from .base import (
     tally_scored,
     until_diverged,
 )
+from .checked import Blaming, ask_client, begun, cohort_of, merged, target_of
 from .fedavg import FedAvg, FedAvgMFL
 from .feddst import FedDST
 from .fedprox import FedProx
@@ -51,12 +52,18 @@ def method_class(name: str) -> type[Method]:
     found = load_named(name, METHODS, "method")
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise ConfigError(f"method {name!r} must name a subclass of fedsparsify.methods.Method. Received: {found!r}")
+    if not_made := [field for field in vars(found).values() if "help" in getattr(field, "metadata", ())]:
+        raise ConfigError(
+            f"method {name!r} has {len(not_made)} options and is no dataclass. "
+            f"Put @dataclass(frozen=True, kw_only=True) above its class."
+        )
     return found
 
 
 __all__ = [
     "METHODS",
     "AtInitialisation",
+    "Blaming",
     "Client",
     "FedAvg",
     "FedAvgMFL",
@@ -77,9 +84,14 @@ __all__ = [
     "Score",
     "Snip",
     "Update",
+    "ask_client",
+    "begun",
+    "cohort_of",
+    "merged",
     "method_class",
     "played",
     "tally",
     "tally_scored",
+    "target_of",
     "until_diverged",
 ]

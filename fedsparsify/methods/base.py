@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from ..average import MeanOf, Tally
 from ..errors import ModelError
 from ..model import Floats, Mask, SparseModel
-from ..options import option
+from ..options import check_options, option
 from ..schedule import ConstantSchedule, GradualSchedule, Schedule
 from ..scores import Scores, keep_top, magnitude
 
@@ -135,6 +135,10 @@ class Method:
     regrows: ClassVar[bool] = False  # pruned entries may return
 
     rounds: int = 1
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        check_options(cls)
 
     @property
     def schedule(self) -> Schedule:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 from ..methods import METHODS
 from ..options import settings
+from ..text import plain, shortened
 from .runs import PLACE, Run
 from .style import label_of, rank_of
 
@@ -33,7 +35,7 @@ class Series:
     def label(self) -> str:
         """How a legend names the method and what is special about it."""
         special = ", ".join(_described(name, value) for name, value in self.variant)
-        return label_of(self.method) + (f" ({special})" if special else "")
+        return label_of(self.method) + (f" ({plain(special, 100)})" if special else "")
 
     def order(self) -> tuple[Any, ...]:
         """Place in legends and tables: by method, usual settings first, then by sparsity."""
@@ -66,10 +68,15 @@ class Series:
 
 
 def _described(name: str, value: Any) -> str:
+    shown = worded(value)
     if name in TUNED:
-        letter = TUNED[name]
-        return f"{letter} = {value:g}" if letter else str(value)
-    return f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        return f"{TUNED[name]} = {shown}" if TUNED[name] else shown
+    return f"{name} {shown}"
+
+
+def worded(value: Any) -> str:
+    """A setting's value as legends show it."""
+    return f"{value:g}" if isinstance(value, float) else plain(value, 60)
 
 
 @dataclass(frozen=True)
@@ -98,14 +105,14 @@ class Environment:
     def data(self) -> str:
         """The data set's name as people write it."""
         name = str(self.table.get("data"))
-        return NAMES.get(name, name)
+        return NAMES.get(name, plain(name, 60))
 
     @property
     def split(self) -> str:
         """`IID`, `Non-IID(2)`, or what the config says."""
         split = str(self.table.get("split", "iid"))
         kind, _, of = split.partition(":")
-        return {"iid": "IID", "classes": f"Non-IID({of})"}.get(kind, split)
+        return plain({"iid": "IID", "classes": f"Non-IID({of})"}.get(kind, split), 60)
 
     @property
     def clients(self) -> str:
@@ -191,7 +198,13 @@ def varied(environment: Environment, key: str) -> list[Series]:
     if not sets:
         return []
     _, largest = max(sets.items(), key=lambda item: (len(item[1]), -len(item[0][2])))
-    return [largest[value] for value in sorted(largest)] if len(largest) > 1 else []
+    return [largest[value] for value in sorted(largest, key=_rank)] if len(largest) > 1 else []
+
+
+def _rank(value: Any) -> tuple[bool, float, str]:
+    """Numbers in their order, before anything else."""
+    number = isinstance(value, int | float)
+    return not number, float(value) if number else 0.0, str(value)
 
 
 def environments_of(runs: Iterable[Run]) -> list[Environment]:
@@ -208,9 +221,14 @@ def environments_of(runs: Iterable[Run]) -> list[Environment]:
     made: list[Environment] = []
     for place in sorted(found, key=order):
         slug = slug_of(str(place[0]).removesuffix(".npz"), str(place[2]), str(place[4]))
-        same = sum(one.slug == slug or one.slug.startswith(f"{slug}-v") for one in made)
-        made.append(Environment(tuple(found[place]), f"{slug}-v{same + 1}" if same else slug))
+        made.append(Environment(tuple(found[place]), unique(slug, {one.slug for one in made})))
     return made
+
+
+def unique(slug: str, taken: Collection[str]) -> str:
+    """The name, or the first of NAME-v2, NAME-v3, … that is free."""
+    names = (f"{slug}-v{number}" if number > 1 else slug for number in count(1))
+    return next(name for name in names if name not in taken)
 
 
 def families_of(environments: Sequence[Environment]) -> list[list[Environment]]:
@@ -223,4 +241,4 @@ def families_of(environments: Sequence[Environment]) -> list[list[Environment]]:
 
 def slug_of(*words: str) -> str:
     """Words as a file's name."""
-    return "-".join(re.sub(r"[^a-z0-9.]+", "-", word.lower()).strip("-") for word in words)
+    return shortened("-".join(re.sub(r"[^a-z0-9.]+", "-", word.lower()).strip("-") for word in words), 100)

@@ -5,6 +5,7 @@ This file, `paper_figures` and `theorem` are the only ones that import matplotli
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
+from ..text import plain
 from ..wire.files import atomic
 from .environments import Series
 from .runs import Run
@@ -42,8 +44,14 @@ def save(figure: Figure, path: Path, caption: str = "") -> None:
     """Save a figure in the format that its name says."""
     kind = path.suffix.lstrip(".") or "png"
     facts = {"Title": caption} | ({"Date": None} if kind == "svg" else {})
-    with matplotlib.rc_context(SVG), atomic(path) as file:
+    with matplotlib.rc_context(SVG), atomic(path) as file, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # a name in letters that the font lacks
         figure.savefig(file, format=kind, dpi=150, metadata=facts)
+
+
+def drawn(text: str) -> str:
+    """Text as matplotlib draws it: a dollar begins no formula, and a label that begins with _ is not left out."""
+    return plain(text, 150).replace("$", r"\$").replace("_", " _", text.startswith("_"))
 
 
 def legend_below(figure: Figure, axes: Sequence[Any], columns: int = 4) -> None:
@@ -81,7 +89,7 @@ def draw_curves(run: Run, path: Path, title: str) -> None:
     figure, (left,) = canvas()
     few = "o" if len(run.round) < 3 else None  # a line through one or two points cannot be seen
     left.plot(run.round, run.accuracy, color=BLUE, linewidth=1.6, marker=few)
-    left.set(xlabel="round", ylim=(0, 1), title=title)
+    left.set(xlabel="round", ylim=(0, 1), title=drawn(title))
     left.set_ylabel("test accuracy", color=BLUE)
     left.grid(**GRID)
     right = left.twinx()

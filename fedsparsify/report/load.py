@@ -6,20 +6,22 @@ Whatever is damaged becomes a note, and what is left of it is shown: a report mu
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from .. import toml
 from ..errors import RunError, WireError
+from ..text import plain
 from ..wire.artefact import read
 from .packed import unpack
-from .runs import DIAGNOSTICS, Layer, Run, checked_partition, checked_timing
+from .runs import DIAGNOSTICS, Layer, Run, checked_partition, checked_timing, with_tuples
 
 T = TypeVar("T")
 
+MOST = 2**53  # of any count
 COUNTS = ("round", "nonzero", "paper_params", "download_params", "upload_params")
 
 
@@ -40,7 +42,7 @@ def load_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
     for run in found.values():
         if not run.complete:
             notes.append(f"{run.name} stopped after round {run.round[-1]} of {run.rounds}.")
-    return list(found.values()), notes
+    return list(found.values()), [plain(note, 500) for note in notes]
 
 
 def _in_folder(folder: Path, notes: list[str]) -> list[Run]:
@@ -60,7 +62,7 @@ def _in_folder(folder: Path, notes: list[str]) -> list[Run]:
 def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
     """One run's folder; None, and a note, where there is nothing to show."""
     try:
-        table = tomllib.loads((folder / "config.toml").read_text())
+        table = with_tuples(toml.loads((folder / "config.toml").read_text("utf-8")))
         table["method"]["name"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         notes.append(f"{name} cannot be shown: its config.toml cannot be read ({_reason(error)}).")
@@ -74,7 +76,7 @@ def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
     if all(isinstance(line.get(key), int) for line in lines for key in ("download_bytes", "upload_bytes")):
         sent_bytes = _summed(lines, "download_bytes", "upload_bytes")
     run = Run(
-        name=name,
+        name=plain(name),
         table=table,
         round=[int(line["round"]) for line in lines],
         accuracy=[float(line["accuracy"]) for line in lines],
@@ -108,11 +110,14 @@ def _history(path: Path, name: str, notes: list[str]) -> list[dict[str, Any]]:
     for number, line in enumerate(text.splitlines(), 1):
         try:
             made = json.loads(line)
-            if not all(isinstance(made[key], int) for key in COUNTS) or not isinstance(made["accuracy"], int | float):
+            if not all(isinstance(made[key], int) and 0 <= made[key] < MOST for key in COUNTS):
                 raise TypeError
+            if not isinstance(made["accuracy"], int | float):
+                raise TypeError
+            float(made["accuracy"])
             if lines and made["round"] <= lines[-1]["round"]:
                 raise ValueError
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             notes.append(f"{name}: line {number} of history.jsonl is cut off or damaged; what precedes it is shown.")
             break
         lines.append(made)
@@ -120,7 +125,7 @@ def _history(path: Path, name: str, notes: list[str]) -> list[dict[str, Any]]:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+    return float(value) if isinstance(value, int | float) and abs(value) < 2**1023 else None
 
 
 def _summed(lines: Iterable[Mapping[str, Any]], *keys: str) -> list[int]:
@@ -156,7 +161,7 @@ def _checked(check: Callable[[Any], T], path: Path, name: str, notes: list[str])
         return check(json.loads(path.read_text()))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
         notes.append(f"{name}: {path.name} cannot be read ({_reason(error)}).")
         return None
 
@@ -171,7 +176,7 @@ def read_results(path: Path, notes: list[str], among_others: bool = False) -> li
     """The runs of a shipped results file; other JSON is an error, or is passed over where it lies among them."""
     try:
         table = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         notes.append(f"{path.name} cannot be read ({_reason(error)}).")
         return []
     if not isinstance(table, dict) or not str(table.get("format", "")).startswith("fedsparsify-runs/"):
@@ -180,6 +185,6 @@ def read_results(path: Path, notes: list[str], among_others: bool = False) -> li
         raise RunError(f"{path} is not a results file of ours: it names no format fedsparsify-runs.")
     try:
         return unpack(table)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         notes.append(f"{path.name} is damaged, and nothing of it is shown ({_reason(error)}).")
         return []

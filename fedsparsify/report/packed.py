@@ -14,9 +14,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from ..text import plain
 from ..wire.files import atomic
 from .environments import Environment
-from .runs import Layer, Run, checked_partition, checked_timing
+from .runs import Layer, Run, checked_partition, checked_timing, with_tuples
 
 FORMAT = "fedsparsify-runs/1"
 RULE = (
@@ -99,8 +100,8 @@ def _unpacked(made: Mapping[str, Any], shared: Mapping[str, Any], partition: lis
     if not all(isinstance(value, int | float) for value in numbers):
         raise ValueError(f"the figures of {made['name']} are not numbers")
     run = Run(
-        name=str(made["name"]),
-        table=_nested({**shared, **made["settings"]}),
+        name=plain(made["name"]),
+        table=with_tuples(_nested({**shared, **made["settings"]})),
         **columns,
         sent_bytes=made.get("sent_bytes"),
         diagnosis=made.get("diagnosis", {}),
@@ -125,7 +126,7 @@ def write_packed(environments: Sequence[Environment], folder: Path) -> list[Path
         head = json.dumps(table, ensure_ascii=False, separators=(",", ": "))
         path = folder / f"{environment.slug}.json"
         with atomic(path) as file:
-            file.write(f'{head[:-1]},\n "runs": [\n  {runs}\n]}}\n'.encode())
+            file.write(f'{head[:-1]},\n "runs": [\n  {runs}\n]}}\n'.encode("utf-8", "backslashreplace"))
         made.append(path)
     return made
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import html
 import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..errors import ConfigError
+from ..text import plain
+from ..toml import assignment
 from ..wire.files import atomic
 from .environments import Environment, Series, varied
 from .packed import flat, shared_settings, thinned
@@ -25,7 +29,7 @@ MOST_CLIENTS = 200  # whose holdings the page draws
 def write_page(environments: Sequence[Environment], notes: Sequence[str], path: Path) -> None:
     """Write the page of these runs."""
     with atomic(path) as file:
-        file.write(page_of(environments, notes).encode())
+        file.write(page_of(environments, notes).encode("utf-8", "backslashreplace"))  # which is JSON's own escape
 
 
 def page_of(environments: Sequence[Environment], notes: Sequence[str]) -> str:
@@ -37,7 +41,7 @@ def page_of(environments: Sequence[Environment], notes: Sequence[str]) -> str:
         "version": __version__,
         "sources": "the files that the runs left",
         "paper": f"The paper: {source()}" if any(printed_rows(one) for one in environments) else "",
-        "notes": list(notes),
+        "notes": [plain(note, 500) for note in notes],
         "looks": {method: asdict(look) for method, look in LOOKS.items()},
         "sequence": SEQUENCE,
         "sequenceDark": SEQUENCE_DARK,
@@ -50,10 +54,8 @@ def page_of(environments: Sequence[Environment], notes: Sequence[str]) -> str:
         "js": (ASSETS / "chart.js").read_text() + (ASSETS / "page.js").read_text(),
         "data": text,
     }
-    made = (ASSETS / "page.html").read_text()
-    for name, part in parts.items():
-        made = made.replace("{{" + name + "}}", part)
-    return made
+    # In one pass: what stands in a part is not looked at again.
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], (ASSETS / "page.html").read_text())
 
 
 def title_of(environments: Sequence[Environment]) -> str:
@@ -81,11 +83,11 @@ def _environment(environment: Environment, many: bool) -> dict[str, Any]:
         "data": environment.data,
         "split": environment.split,
         "clients": environment.clients,
-        "network": str(environment.table.get("network", "")),
+        "network": plain(environment.table.get("network", "")),
         "rounds": environment.runs[0].rounds,
         "total": environment.total,
         "levels": sorted({one.sparsity for one in series if one.sparsity is not None}),
-        "settings": shared,
+        "settings": _lines(shared),
         "keys": list(flat(environment.table)),
         "partition": held[:MOST_CLIENTS] if held else None,
         "holders": len(held) if held else 0,
@@ -117,13 +119,25 @@ def _run(run: Run, shared: dict[str, Any]) -> dict[str, Any]:
         "sent": [_short(value / 1e6) for value in run.sent_params],
         "paper": _short(run.paper_params[-1] / 1e6),
         "bytes": [_short(value / 1e6) for value in run.sent_bytes] if run.sent_bytes else None,
-        "layers": [[name, kept, size] for name, (kept, size) in layer_counts(run).items()],
+        "layers": [[plain(name, 80), kept, size] for name, (kept, size) in layer_counts(run).items()],
         "modelBytes": run.model_bytes,
         "seconds": run.seconds,
         "timing": asdict(run.timing) if run.timing else None,
         "diagnosis": run.diagnosis,
-        "settings": {key: value for key, value in flat(run.table).items() if key not in shared},
+        "settings": _lines({key: value for key, value in flat(run.table).items() if key not in shared}),
     }
+
+
+def _lines(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Settings as lines of a config file, which the page puts together again."""
+    return {key: _line(key.removeprefix("method."), value) for key, value in settings.items()}
+
+
+def _line(key: str, value: Any) -> str:
+    try:
+        return assignment(key, value)
+    except ConfigError as error:
+        return f"# {plain(error)}"
 
 
 def _short(value: float) -> float:

@@ -10,8 +10,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from .environments import Environment, Series, families_of, slug_of, varied
-from .figures import GRID, Column, bars_of_holdings, canvas, class_scale, legend_below, over_seeds, write
+from ..text import plain
+from .environments import Environment, Series, families_of, slug_of, unique, varied, worded
+from .figures import GRID, Column, bars_of_holdings, canvas, class_scale, drawn, legend_below, over_seeds, write
 from .paper import printed_rows
 from .runs import layer_counts
 from .style import SEQUENCE, layer_of, look_of
@@ -35,11 +36,11 @@ def draw_all(environments: Sequence[Environment], folder: Path, at: float | None
 
 def figures_of(environments: Sequence[Environment], at: float | None = None) -> Iterator[tuple[str, str, Figure]]:
     """Every figure, its name and what it shows."""
-    seen: Counter[str] = Counter()
+    seen: set[str] = set()
     for family in families_of(environments):
         slug = slug_of(str(family[0].table["data"]).removesuffix(".npz"), str(family[0].table["clients"]))
-        seen[slug] += 1
-        slug += f"-v{seen[slug]}" if seen[slug] > 1 else ""
+        slug = unique(slug, seen)
+        seen.add(slug)
         yield from _of_family(family, slug, at)
         for environment in family:
             yield from _of_environment(environment)
@@ -81,10 +82,10 @@ def followed(family: Sequence[Environment]) -> float | None:
 def _panels(family: Sequence[Environment], **more: Any) -> tuple[Figure, list[Any]]:
     figure, axes = canvas(len(family), max(7.0, PANEL * len(family)), HEIGHT, **more)
     for one, environment in zip(axes, family, strict=True):
-        one.set_title(environment.title if len(family) == 1 else environment.split)
+        one.set_title(drawn(environment.title if len(family) == 1 else environment.split))
         one.grid(**GRID)
     if len(family) > 1:
-        figure.suptitle(f"{family[0].data}, {family[0].clients}")
+        figure.suptitle(drawn(f"{family[0].data}, {family[0].clients}"))
     return figure, axes
 
 
@@ -102,7 +103,7 @@ def accuracy_against_sparsity(family: Sequence[Environment]) -> Figure | None:
             look = look_of(mine[0].method)
             if mine[0].sparsity is None:
                 line = "--" if look.dense else ":" if mine[0].variant else "-."
-                panel.axhline(mine[0].mean, color=look.colour, linestyle=line, label=label)
+                panel.axhline(mine[0].mean, color=look.colour, linestyle=line, label=drawn(label))
                 panel.axhspan(min(mine[0].finals), max(mine[0].finals), color=look.colour, alpha=0.1, linewidth=0)
                 continue
             x = [place[one.sparsity] for one in mine if one.sparsity is not None]
@@ -111,7 +112,7 @@ def accuracy_against_sparsity(family: Sequence[Environment]) -> Figure | None:
             above = [max(0.0, max(one.finals) - one.mean) for one in mine]
             style = {"color": look.colour, "marker": look.marker, "markersize": 5, "linewidth": 1.4}
             style |= {"zorder": layer_of(mine[0].method), "linestyle": ":" if mine[0].variant else "-"}
-            panel.errorbar(x, means, [below, above], capsize=2.5, elinewidth=0.9, label=label, **style)
+            panel.errorbar(x, means, [below, above], capsize=2.5, elinewidth=0.9, label=drawn(label), **style)
         printed = [(place[row.sparsity], row.accuracy) for row in printed_rows(environment) if row.sparsity in place]
         if printed:
             panel.plot(*zip(*printed, strict=True), "*", markersize=11, color=look_of("fedsparsify-global").colour,
@@ -133,7 +134,7 @@ def _lines(panel: Any, series: Sequence[Series], x: Column, y: Column, colours: 
         few = "o" if len(across) < 3 else None
         colour = colours[one.label]
         dotted = one.variant and "label" not in style
-        usual = {"label": one.label, "linestyle": ":" if dotted else "-", "zorder": layer_of(one.method)}
+        usual = {"label": drawn(one.label), "linestyle": ":" if dotted else "-", "zorder": layer_of(one.method)}
         panel.plot(across, mean, color=colour, linewidth=1.3, marker=few, **usual | style)
         if len(one.runs) > 1:
             panel.fill_between(across, low, high, color=colour, alpha=0.12, linewidth=0)
@@ -221,12 +222,21 @@ def tuning(environment: Environment, key: str, letter: str) -> Figure | None:
     if not series:
         return None
     figure, (left, right) = canvas(2, 2 * PANEL, HEIGHT)
-    named = {id(one): f"{letter} = {dict(one.runs[0].table['method'])[key]:g}" for one in series}
+    named = {id(one): f"{letter} = {worded(dict(one.runs[0].table['method'])[key])}" for one in series}
     colours = {named[id(one)]: SEQUENCE[i % len(SEQUENCE)] for i, one in enumerate(series)}
     for one in series:
         name = named[id(one)]
-        _lines(left, [one], lambda run: run.round, lambda run: run.accuracy, {one.label: colours[name]}, label=name)
-        _lines(right, [one], lambda run: run.mbit(), lambda run: run.accuracy, {one.label: colours[name]}, label=name)
+        _lines(
+            left, [one], lambda run: run.round, lambda run: run.accuracy, {one.label: colours[name]}, label=drawn(name)
+        )
+        _lines(
+            right,
+            [one],
+            lambda run: run.mbit(),
+            lambda run: run.accuracy,
+            {one.label: colours[name]},
+            label=drawn(name),
+        )
     _sizes(left, series, [*colours.values()]).set_ylabel("parameters left (dashed)")
     left.set_ylabel("test accuracy (solid)")
     right.set(xlabel="sent, Mbit (the paper's count)", xlim=(0, None))
@@ -234,7 +244,7 @@ def tuning(environment: Environment, key: str, letter: str) -> Figure | None:
     for panel in (left, right):
         panel.grid(**GRID)
     level = "" if series[0].sparsity is None else f" at {series[0].sparsity:g}"
-    figure.suptitle(f"{environment.title}: {look_of(series[0].method).label}{level}")
+    figure.suptitle(drawn(f"{environment.title}: {look_of(series[0].method).label}{level}"))
     legend_below(figure, [left], 6)
     return figure
 
@@ -249,7 +259,7 @@ def vote(family: Sequence[Environment]) -> Figure | None:
         rules = [str(one.runs[0].table["method"]["aggregate"]) for one in pair]
         right = _two_axes(panel, pair, _in_turn(pair))
         for line, rule in zip(panel.get_lines(), rules, strict=True):
-            line.set_label({"majority": "majority vote", "average": "average"}.get(rule, rule))
+            line.set_label(drawn({"majority": "majority vote", "average": "average"}.get(rule, rule)))
     _scale(axes, [one for _, pair in known for one in pair])
     axes[0].set_ylabel("test accuracy (solid)")
     right.set_ylabel("parameters left (dashed)")
@@ -267,10 +277,12 @@ def layers(environment: Environment) -> Figure | None:
     names = list(layer_counts(chosen[0].first))
     for i, one in enumerate(chosen):
         density = [kept / size for kept, size in layer_counts(one.first).values()]
-        style = {"color": SEQUENCE[i % len(SEQUENCE)], "label": f"{one.label} {one.sparsity:g}"}
+        style = {"color": SEQUENCE[i % len(SEQUENCE)], "label": drawn(f"{one.label} {one.sparsity:g}")}
         axes.plot(density, marker="o", markersize=4, linewidth=1.2, **style)
-    axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize="x-small")
-    axes.set(yscale="log", ylabel="density (share kept)", title=environment.title)
+    axes.set_xticks(
+        range(len(names)), [drawn(plain(name, 40)) for name in names], rotation=60, ha="right", fontsize="x-small"
+    )
+    axes.set(yscale="log", ylabel="density (share kept)", title=drawn(environment.title))
     axes.grid(**GRID)
     legend_below(figure, [axes], 3)
     return figure
@@ -296,7 +308,7 @@ def inference(environments: Sequence[Environment]) -> Figure | None:
         if theirs:
             panel.plot(*zip(*theirs, strict=True), "*--", color=SEQUENCE[1], label="the paper (DeepSparse)")
         panel.axhline(1, color="#888888", linewidth=0.8)
-        panel.set(xlabel="sparsity", title=f"{environment.data}, {environment.split}")
+        panel.set(xlabel="sparsity", title=drawn(f"{environment.data}, {environment.split}"))
         panel.grid(**GRID)
     axes[0].set_ylabel("throughput, times dense")
     legend_below(figure, axes)

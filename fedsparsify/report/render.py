@@ -1,12 +1,15 @@
-"""Tables as Markdown, LaTeX (booktabs) and CSV."""
+"""Tables as Markdown, LaTeX (booktabs) and CSV. Text in cells may be anyone's: it is escaped here, once per format."""
 
 from __future__ import annotations
 
-import csv
-import io
+import re
+import unicodedata
 from collections.abc import Iterable
 
+from ..text import plain
 from .tables import Cell, Table
+
+CELL = 1000  # letters of a cell, at the most
 
 
 def markdown(table: Table) -> str:
@@ -14,18 +17,40 @@ def markdown(table: Table) -> str:
     numbers = [
         all(row[i].value is not None or not row[i].text for row in table.rows) for i in range(len(table.columns))
     ]
-    lines = [_row(table.columns), "|" + "|".join("---:" if number else "---" for number in numbers) + "|"]
+    lines = [_row(map(_md, table.columns)), "|" + "|".join("---:" if number else "---" for number in numbers) + "|"]
     for place, row in enumerate(table.rows):
-        cells = [str(cell) for cell in row]
+        cells = [str(cell) if cell.value is not None else _md(str(cell)) for cell in row]
         lines.append(_row([f"*{cell}*" if place in table.beside and cell != "–" else cell for cell in cells]))
     return "\n".join(lines + [f"\n{note}" for note in table.notes]) + "\n"
 
 
 def _row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cells) + " |"
 
 
-SPECIAL = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "–": "--", "×": r"$\times$", "“": "``", "”": "''"}
+# What begins emphasis, code, a link, HTML, a formula or a cell; an entity; and what is made a link unasked.
+MARKED = re.compile(
+    r"[\\`*\[\]|~$]|<(?=\S)|&(?=#?\w+;)|(?<!\w)_|_(?!\w)|(?<=\w)@(?=\w)|:(?=//)|(?<=www)\.", re.IGNORECASE
+)
+
+
+def _md(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return MARKED.sub(lambda found: "&lt;" if found[0] == "<" else "\\" + found[0], plain(text, CELL))
+
+
+TEX = {letter: "\\" + letter for letter in "&%#_{}$"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "–": "--",
+    "×": r"$\times$",
+    "“": "``",
+    "”": "''",
+}
 
 
 def latex(table: Table) -> str:
@@ -33,27 +58,34 @@ def latex(table: Table) -> str:
     lines = [rf"\begin{{tabular}}{{@{{}}l{'r' * (len(table.columns) - 1)}@{{}}}}", r"\toprule"]
     lines += [" & ".join(_tex(name) for name in table.columns) + r" \\", r"\midrule"]
     for place, row in enumerate(table.rows):
-        cells = [_tex(str(cell)) for cell in row]
+        cells = [_tex_cell(cell) for cell in row]
         lines.append(" & ".join(rf"\textit{{{c}}}" if place in table.beside else c for c in cells) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
-    return "\n".join([f"% {table.title}", *(f"% {note}" for note in table.notes), *lines]) + "\n"
+    return "\n".join([f"% {_tex(table.title)}", *(f"% {_tex(note)}" for note in table.notes), *lines]) + "\n"
+
+
+def _tex_cell(cell: Cell) -> str:
+    made = _tex(str(cell))
+    if cell.factor is not None:
+        made = made.replace("(x", r"($\times$")
+    return "{}" + made if made[:1] in ("[", "*") else made  # after \\ these would be its argument
 
 
 def _tex(text: str) -> str:
-    return "".join(SPECIAL.get(letter, letter) for letter in text).replace("(x", r"($\times$")
+    """Text that LaTeX sets as it is."""
+    apart = re.sub(r"-(?=-)|[`'](?=[`'])|[?!](?=`)", "\\g<0>\0", plain(text, CELL))  # no ligatures
+    return "".join(TEX.get(letter, letter) for letter in apart).replace("\0", "{}")
 
 
 def as_csv(table: Table) -> str:
     """A table for other programs: plain numbers, factors and spreads in columns of their own."""
     factors = [any(row[i].factor is not None for row in table.rows) for i in range(len(table.columns))]
     spreads = [any(row[i].spread is not None for row in table.rows) for i in range(len(table.columns))]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     head = []
     for name, factor, spread in zip(table.columns, factors, spreads, strict=True):
         head += [name, *(f"{name} {end}" for end in ("lowest", "highest") if spread)]
         head += [f"{name} factor"] if factor else []
-    writer.writerow(head)
+    lines = [[_field(name) for name in head]]
     for row in table.rows:
         made: list[str] = []
         for cell, factor, spread in zip(row, factors, spreads, strict=True):
@@ -61,12 +93,19 @@ def as_csv(table: Table) -> str:
             low, high = cell.spread or (None, None)
             made += [_number(low), _number(high)] if spread else []
             made += [_number(cell.factor)] if factor else []
-        writer.writerow(made)
-    return out.getvalue()
+        lines.append(made)
+    return "".join(",".join(line) + "\n" for line in lines)
 
 
 def _plain(cell: Cell) -> str:
-    return cell.text if cell.value is None else _number(cell.value)
+    return _field(cell.text) if cell.value is None else _number(cell.value)
+
+
+def _field(text: str) -> str:
+    """Text as a field: a spreadsheet must not take it for a formula, nor another separator of its own for the end."""
+    made = plain(text, CELL)
+    made = f"'{made}" if unicodedata.normalize("NFKC", made).lstrip()[:1] in tuple("=+-@") else made
+    return '"' + made.replace('"', '""') + '"' if re.search(r'[",;|]|^\s|\s$', made) else made
 
 
 def _number(value: float | None) -> str:

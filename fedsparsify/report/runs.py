@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -101,8 +102,11 @@ class Run:
             if not isinstance(self.table.get(key), kind):
                 raise TypeError(f"{key} is {self.table.get(key)!r}")
         plain = {**self.table, **method}
-        if odd := [key for key, value in plain.items() if key != "method" and not isinstance(value, str | int | float)]:
+        if odd := [key for key, value in plain.items() if key != "method" and not _plain(value)]:
             raise TypeError(f"{odd[0]} is {plain[odd[0]]!r}")
+        for key in ("lr", "epochs", "batch_size"):
+            if not (isinstance(number := self.table.get(key, 1), int | float) and number > 0):
+                raise ValueError(f"{key} is {number!r}")
         numbers = self.participants, self.seed, self.sparsity or 0.0
         if self.rounds < 1 or not all(math.isfinite(number) for number in numbers):
             raise ValueError("its numbers are out of range")
@@ -113,6 +117,21 @@ class Run:
         if self.method == "fedsparsify-local" and self.total:
             masks = self.participants * self.total / 1e6
         return [32e-6 * params + masks * t for params, t in zip(self.paper_params, self.round, strict=True)]
+
+
+def _plain(value: Any) -> bool:
+    """Whether a setting is one of those that a config file holds."""
+    if isinstance(value, tuple):
+        return all(_plain(one) and not isinstance(one, tuple) for one in value)
+    return isinstance(value, str | int | float)
+
+
+def with_tuples(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a config has them: lists, which files make of tuples, are tuples again."""
+    return {
+        key: with_tuples(value) if isinstance(value, Mapping) else tuple(value) if isinstance(value, list) else value
+        for key, value in table.items()
+    }
 
 
 def layer_counts(run: Run) -> dict[str, tuple[int, int]]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..text import plain
+
 
 @dataclass(frozen=True)
 class Look:
@@ -41,14 +43,14 @@ SEQUENCE_DARK = ("#4AA8E0", "#F0803C", "#2CC79A", "#E39BC3", "#F2B83A", "#9AD7FA
 
 def label_of(method: str) -> str:
     """The method's name as the paper writes it; `module:Class` is called Class."""
-    return LOOKS[method].label if method in LOOKS else method.rpartition(":")[2]
+    return LOOKS[method].label if method in LOOKS else plain(method.rpartition(":")[2] or method, 60)
 
 
 def look_of(method: str) -> Look:
     """The method's look; one that is not ours gets one by its name, the same in every figure."""
     if method in LOOKS:
         return LOOKS[method]
-    return Look(label_of(method), *OTHERS[sum(method.encode()) % len(OTHERS)], "*")
+    return Look(label_of(method), *OTHERS[sum(method.encode("utf-8", "replace")) % len(OTHERS)], "*")
 
 
 def layer_of(method: str) -> int:

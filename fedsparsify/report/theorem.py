@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from .environments import Environment
-from .figures import GRID, canvas, legend_below
+from .figures import GRID, canvas, drawn, legend_below
 from .runs import Run
 from .style import SEQUENCE, label_of
 
@@ -38,7 +38,7 @@ def draw_theorem(environment: Environment) -> Figure | None:
     for panel in (left, right):
         panel.grid(**GRID)
     sparsity = "" if run.sparsity is None else f" at {run.sparsity:g}"
-    figure.suptitle(f"{environment.title}: {label_of(run.method)}{sparsity}")
+    figure.suptitle(drawn(f"{environment.title}: {label_of(run.method)}{sparsity}"))
     legend_below(figure, [left, right], 3)
     return figure
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,11 +47,89 @@ def test_settings_of_runs_and_of_methods_may_vary():
         ({"seed": []}, "must be a list"),
         ({"sparsity": [95]}, "Did you mean 0.95"),
         ({"method": ["fedavgg"]}, "Did you mean 'fedavg'"),
+        ({"method": [3]}, "names, or tables with a name. Received: 3"),
+        ({"method": [{"sparsity": 0.5}]}, "names, or tables with a name"),
+        ({"method.evry": [1, 2]}, "cannot vary 'method.evry'. Did you mean 'every'"),
+        ({"method": {"evry": [1, 2]}}, "cannot vary 'method.evry'. Did you mean 'every'"),
+        ({"training.lr": [1, 2]}, "cannot vary 'training.lr'. Did you mean 'lr'"),
+        ({"anything.at.all": [1, 2]}, "cannot vary 'anything.at.all'. Choose from"),
+        ({"mu": [0.1, 0.2]}, "cannot vary 'mu'. It is a setting of fedprox, not of this sweep's methods"),
+        ({"seed": [1, 2, 1]}, r"sweep.seed names 1 twice: equal values are one run. Received: \[1, 2, 1\]"),
+        ({"sparsity": [0.9, 0.90]}, "sweep.sparsity names 0.9 twice"),
+        ({"exponent": [1, 1.0]}, "two runs that are the same: exponent-1 and exponent-1.0"),
+        ({"method": ["random", "random"]}, "sweep.method names 'random' twice"),
+        ({"method": ["random", {"name": "random", "sparsity": 0.9}]}, "two runs that are the same"),
+        ({"method": ["random", "fedsparsify.methods.random:Random"]}, "two runs that are the same"),
     ],
 )
 def test_mistakes(lists, says):
     with pytest.raises(ConfigError, match=says):
         expand(SMALL | {"sweep": lists})
+
+
+def test_a_sweep_that_is_no_table():
+    with pytest.raises(ConfigError, match=r"a table \[sweep\]"):
+        expand(SMALL | {"sweep": 3})
+
+
+@pytest.fixture
+def noisy(elsewhere):
+    """The README's own method."""
+    readme = Path(__file__).parents[2] / "README.md"
+    (elsewhere / "noisy_of_the_readme.py").write_text(
+        re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)[1]
+    )
+    return "noisy_of_the_readme:Noisy"
+
+
+@pytest.mark.parametrize("key", ["noise", "method.noise"])
+def test_a_setting_of_a_users_own_method_may_vary(noisy, key):
+    runs = expand(SMALL | {"method": {"name": noisy, "sparsity": 0.5}, "sweep": {key: [0.1, 0.2]}})
+    assert [planned.name for planned in runs] == ["noise-0.1", "noise-0.2"]
+    assert [planned.config.method.noise for planned in runs] == [0.1, 0.2]
+    assert {planned.config.method.sparsity for planned in runs} == {0.5}
+
+
+def test_several_methods_of_which_one_has_the_setting(noisy):
+    runs = expand(
+        SMALL | {"sweep": {"method": ["fedavg", "random", noisy], "noise": [0.1, 0.2], "sparsity": [0.5, 0.8]}}
+    )
+    assert [planned.name for planned in runs] == [
+        "fedavg",
+        *("random_sparsity-0.5", "random_sparsity-0.8"),
+        *(f"noisy_of_the_readme-Noisy_noise-{n}_sparsity-{s}" for n in (0.1, 0.2) for s in (0.5, 0.8)),
+    ]
+    with pytest.raises(ConfigError, match=r"cannot vary 'noize'. Did you mean 'noise'"):
+        expand(SMALL | {"sweep": {"method": ["fedavg", noisy], "noize": [0.1, 0.2]}})
+
+
+def test_tables_of_one_method_are_runs_of_their_own():
+    methods = [{"name": "random", "sparsity": 0.5}, {"name": "random", "sparsity": 0.8}]
+    runs = expand(SMALL | {"sweep": {"method": methods}})
+    assert [planned.config.method.sparsity for planned in runs] == [0.5, 0.8]
+    assert len({planned.name for planned in runs}) == 2
+
+
+def test_a_name_stays_one_folder_inside_the_sweeps():
+    data = [
+        "../../x.npz",
+        "/etc/x.npz",
+        "a/b.npz",
+        "a-b.npz",
+        "x" * 300 + ".npz",
+        "y\x00\n.npz",
+        "..:f",
+        "~:f",
+        "日" * 99 + ".npz",
+    ]
+    runs = expand(SMALL | {"network": "fc", "sweep": {"data": data}})
+    names = [planned.name for planned in runs]
+    assert len(set(names)) == len(data)
+    for name in names:
+        assert re.fullmatch(r"[\w.+-]+", name)
+        assert ".." not in name
+        assert len(name.encode()) < 200
+    assert names[0] == "data-.-.-x.npz"
 
 
 def test_runs_are_stacked_where_they_share_an_environment():

@@ -100,12 +100,12 @@ def test_three_formats():
     )
     assert latex(table) == (
         "% title\n% A note.\n\\begin{tabular}{@{}lr@{}}\n\\toprule\nMethod & Size (50 \\%) \\\\\n\\midrule\n"
-        "a \\& b|c & 0.50 [0.25--1.00] ($\\times$2.00) \\\\\n\\textit{theirs} & \\textit{--} \\\\\n"
+        "a \\& b\\textbar{}c & 0.50 [0.25--1.00] ($\\times$2.00) \\\\\n\\textit{theirs} & \\textit{--} \\\\\n"
         "\\bottomrule\n\\end{tabular}\n"
     )
     assert as_csv(table) == (
         "Method,Size (50 %),Size (50 %) lowest,Size (50 %) highest,Size (50 %) factor\n"
-        "a & b|c,0.5,0.25,1,2\ntheirs,,,,\n"
+        '"a & b|c",0.5,0.25,1,2\ntheirs,,,,\n'
     )
 
 

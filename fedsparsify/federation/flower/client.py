@@ -16,6 +16,7 @@ from ...clients.worker import Samples, Worker
 from ...config import RunConfig
 from ...data import DATASETS, load_samples, partition
 from ...errors import ConfigError, DataError
+from ...methods import ask_client
 from ...model import Floats
 from ...networks import build
 from ...wire.codec import decode, encode, known_name, mask_name
@@ -57,7 +58,7 @@ class Node:
             question.client,
             velocity,
         )
-        update = worker.run(config.method.client(question.round, model))
+        update = worker.run(ask_client(config.method, question.round, model))
         if config.keep_optimizer and worker.velocity is not None and update.model.finite:
             kept = worker.velocity.cpu().numpy()
             self.notes.keep_velocity(self.task.name, question.round, kept, config.checkpoint_every)

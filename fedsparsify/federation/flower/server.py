@@ -22,9 +22,10 @@ from ...clients.worker import Evaluation, evaluate
 from ...config import RunConfig
 from ...data import Dataset
 from ...errors import ClientError, FedSparsifyError, WireError
-from ...methods import Method, Update
+from ...methods import Method, Update, cohort_of
 from ...model import Floats, Layout, Mask, SparseModel
 from ...networks import model_of
+from ...text import plain
 from ...wire.codec import decode, encode, mask_name
 from ..ledger import Entry
 from ..memory import Memory
@@ -89,7 +90,7 @@ class Networked:
         """The clients' answers, as they come."""
         self._begin()
         self._heard.clear()
-        wanted = participants(self._config, round, method.cohort(round))
+        wanted = participants(self._config, round, cohort_of(method, round))
         with self._phase("join"):
             nodes = self._gather(wanted)
         self.refused |= {f"client {client}": "it is not connected" for client in wanted if client not in nodes}
@@ -259,9 +260,3 @@ def persistent(
 def most_bytes(layout: Layout) -> int:
     """What a client may send for a model at the most; looked at before anything is decoded."""
     return 5 * layout.total + SPARE
-
-
-def plain(text: str) -> str:
-    """What a client wrote, fit for a screen and a ledger."""
-    line = "".join(letter if letter.isprintable() else " " for letter in text)
-    return line if len(line) <= 300 else line[:300] + "…"

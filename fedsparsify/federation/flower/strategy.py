@@ -15,12 +15,13 @@ from flwr.serverapp.strategy import FedAvg
 
 from ...config import RunConfig
 from ...errors import ClientError, ConfigError, FedSparsifyError, WireError
-from ...methods import Method, Update
+from ...methods import Method, Update, begun, merged
 from ...model import SparseModel
+from ...text import plain
 from ...wire.codec import decode, encode
 from ..memory import Memory
 from .messages import Answer, Parcel
-from .server import most_bytes, plain
+from .server import most_bytes
 from .tensors import arrays_of, layout_of, weights_of
 
 LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
@@ -64,7 +65,7 @@ class SparseStrategy(FedAvg):
         """Ask the nodes that FedAvg would ask, each with what it does not know yet."""
         if self.model is None:
             layout, self._dtypes = layout_of(arrays)
-            self.model = self.method.begin(SparseModel.dense(layout, weights_of(arrays, layout)))
+            self.model = begun(self.method, SparseModel.dense(layout, weights_of(arrays, layout)))
         self._bytes = [0, 0]
         return self._encoded(super().configure_train(server_round, ArrayRecord(), config, grid), server_round)
 
@@ -111,15 +112,15 @@ class SparseStrategy(FedAvg):
         rng = np.random.default_rng(np.random.SeedSequence([self._seed, server_round], spawn_key=(1,)))
         updates = self._updates(good, server_round, model, contents)
         first = next(updates, None)
-        merged = model if first is None else self.method.merge(server_round, model, chain([first], updates), rng)
+        after = model if first is None else merged(self.method, server_round, model, chain([first], updates), rng)
         if len(contents) < max(self.min_train_nodes, 1):
             LOG.warning("round %d: %d usable answers; the model stays as it is", server_round, len(contents))
             return None, None
-        self.model = merged
+        self.model = after
         metrics = self.train_metrics_aggr_fn(contents, self.weighted_by_key)
         down, up = self._bytes
-        metrics.update({"sparsity": merged.sparsity, "download-bytes": down, "upload-bytes": up})
-        return arrays_of(merged, self._dtypes), metrics
+        metrics.update({"sparsity": after.sparsity, "download-bytes": down, "upload-bytes": up})
+        return arrays_of(after, self._dtypes), metrics
 
     def _updates(
         self, replies: Iterable[Message], round: int, model: SparseModel, contents: list[RecordDict]

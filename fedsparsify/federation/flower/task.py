@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ... import toml
 from ...config import RunConfig, make_config, to_toml
 from ...errors import ConfigError
 
@@ -33,7 +33,7 @@ class Task:
     def read(cls, settings: Mapping[str, object]) -> Task:
         """Back from a Flower run's settings."""
         try:
-            config = make_config(tomllib.loads(str(settings["config"])))
+            config = make_config(toml.loads(str(settings["config"])))
             shape = tuple(int(side) for side in json.loads(str(settings["shape"])))
             return cls(config, shape, int(str(settings["classes"])), str(settings["name"]))
         except (KeyError, ValueError) as error:

@@ -254,7 +254,7 @@ function showTable() {
 
 function showConfig() {
   const run = place().runs[+$("run").value], table = {...place().settings, ...run.settings};
-  const line = ([key, value]) => `${key.replace("method.", "")} = ${JSON.stringify(value)}`, entries = place().keys.concat(Object.keys(run.settings)).filter((key, i, all) => key in table && all.indexOf(key) === i).map((key) => [key, table[key]]);
+  const line = ([, value]) => value, entries = place().keys.concat(Object.keys(run.settings)).filter((key, i, all) => key in table && all.indexOf(key) === i).map((key) => [key, table[key]]);
   const plain = entries.filter(([key]) => !key.startsWith("method.")), method = entries.filter(([key]) => key.startsWith("method."));
   $("toml").textContent = [...plain.map(line), "", "[method]", ...method.map(line)].join("\n") + "\n";
 }

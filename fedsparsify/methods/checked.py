@@ -1,0 +1,170 @@
+"""A user's method held to what a method must do; its mistakes become errors that name it.
+
+Whoever plays a method, in a simulation or over a network, calls its two halves through `ask_client` and `merged`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import FrozenInstanceError
+from math import isfinite
+from numbers import Integral, Real
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from ..errors import FedSparsifyError, MethodError
+from ..model import SparseModel
+from ..text import described, plain
+from .base import Client, Fit, Method, Request, Score, Update
+
+EXAMPLE = "A client is a generator, such as: update = yield Fit(model); return update."
+
+
+class Blaming:
+    """Errors inside become MethodErrors that name the method and what of it was called."""
+
+    def __init__(self, kind: type, what: str, stream: _Stream | None = None) -> None:
+        self._name, self._half, self._stream = f"{kind.__module__}:{kind.__qualname__}.{what}", what, stream
+
+    def __enter__(self) -> Blaming:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if not isinstance(error, Exception) or isinstance(error, FedSparsifyError | MemoryError | StopIteration):
+            return
+        if self._half == "client" and isinstance(error, ArithmeticError):
+            return  # of this client's numbers: it is left out, and named
+        if self._stream and error is self._stream.error:
+            return  # of the clients or the carrier, not of the method
+        if isinstance(error, FrozenInstanceError):
+            raise MethodError(
+                f"{self._name} sets an attribute ({described(error)}). A method is frozen and keeps no state: "
+                f"return what changes in the model, or compute it anew."
+            ) from error
+        raise MethodError(f"{self._name} raised {described(error)}.") from error
+
+    def wrong(self, expected: str, received: Any) -> MethodError:
+        """An error that says what was expected."""
+        return MethodError(f"{self._name} must {expected}. Received: {plain(repr(received), 120)}.")
+
+
+def ask_client(method: Method, round: int, model: SparseModel) -> Client:
+    """The client's half of a round: the method's own generator, each of its steps looked at."""
+    blame = Blaming(type(method), "client")
+    with blame:
+        client = method.client(round, model)
+    if not isinstance(client, Generator):
+        raise MethodError(f"{blame.wrong('be a generator', client)} {EXAMPLE}")
+    request: Request | None = None
+    answer: Any = None
+    while True:
+        try:
+            with blame:
+                asked = client.send(answer)
+        except StopIteration as end:
+            if request is None:
+                raise MethodError(f"{blame.wrong('yield a request before it returns', end.value)} {EXAMPLE}") from None
+            _check_update(end.value, blame)
+            update: Update = end.value
+            return update
+        _check_request(asked, model, blame)
+        request = asked
+        answer = yield asked
+
+
+def _check_request(request: Any, model: SparseModel, blame: Blaming) -> None:
+    if not isinstance(request, Fit | Score):
+        raise blame.wrong("yield Fit and Score requests", request)
+    if not isinstance(request.model, SparseModel) or request.model.layout != model.layout:
+        raise blame.wrong("ask with a model of the round's layout", request.model)
+    if request.epochs is not None and not (isinstance(request.epochs, Integral) and request.epochs >= 1):
+        raise blame.wrong("ask for a whole number of epochs, at least 1, or None", request.epochs)
+    if not (isinstance(request.prox, Real) and isfinite(request.prox) and request.prox >= 0):
+        raise blame.wrong("ask with a prox that is a number, 0 or more", request.prox)
+    if isinstance(request, Score):
+        if request.by not in ("gradient", "hessian-gradient", "squares"):
+            raise blame.wrong("score by gradient, hessian-gradient or squares", request.by)
+        if not (isinstance(request.per_class, Integral) and request.per_class >= 1):
+            raise blame.wrong("score with a whole number of samples per class, at least 1", request.per_class)
+        if not (isinstance(request.temperature, Real) and request.temperature):
+            raise blame.wrong("score with a temperature that is a number other than 0", request.temperature)
+
+
+def _check_update(update: Any, blame: Blaming) -> None:
+    if not isinstance(update, Update):
+        raise MethodError(f"{blame.wrong('return an Update', update)} {EXAMPLE}")
+    if not isinstance(update.model, SparseModel):
+        raise blame.wrong("return an Update with a SparseModel", update.model)
+    if not (isinstance(update.samples, Real) and isinstance(update.loss, Real)):
+        raise blame.wrong("return an Update whose samples and loss are numbers", (update.samples, update.loss))
+    if not (update.scores is None or isinstance(update.scores, np.ndarray)):
+        raise blame.wrong("return an Update whose scores are a numpy array or None", update.scores)
+
+
+class _Stream:
+    """Updates on their way to a merge: whether all were read, and which error came out of them."""
+
+    def __init__(self, updates: Iterable[Update]) -> None:
+        self._updates = iter(updates)
+        self.error: Exception | None = None
+        self.ended = False
+
+    def __iter__(self) -> Iterator[Update]:
+        return self
+
+    def __next__(self) -> Update:
+        try:
+            return next(self._updates)
+        except StopIteration:
+            self.ended = True
+            raise
+        except Exception as error:
+            self.error = error
+            raise
+
+
+def merged(
+    method: Method, round: int, model: SparseModel, updates: Iterable[Update], rng: np.random.Generator
+) -> SparseModel:
+    """The server's half of a round: the model that the method makes of all updates."""
+    stream = _Stream(updates)
+    blame = Blaming(type(method), "merge", stream)
+    with blame:
+        made = method.merge(round, model, stream, rng)
+    if not isinstance(made, SparseModel) or made.layout != model.layout:
+        raise blame.wrong("return a SparseModel of the round's layout", made)
+    if not stream.ended:
+        raise blame.wrong("read all updates before it returns", made)
+    return made
+
+
+def begun(method: Method, model: SparseModel) -> SparseModel:
+    """The model that the first round starts from."""
+    blame = Blaming(type(method), "begin")
+    with blame:
+        made = method.begin(model)
+    if not isinstance(made, SparseModel) or made.layout != model.layout:
+        raise blame.wrong("return a SparseModel of the run's layout", made)
+    return made
+
+
+def cohort_of(method: Method, round: int) -> float | None:
+    """How many clients the method asks in a round, where it says."""
+    blame = Blaming(type(method), "cohort")
+    with blame:
+        count = method.cohort(round)
+    if count is not None and not (isinstance(count, Real) and count >= 1):
+        raise blame.wrong("return a number of clients, at least 1, or None", count)
+    return count
+
+
+def target_of(method: Method, round: int) -> float:
+    """The method's target sparsity for a round."""
+    blame = Blaming(type(method), "schedule")
+    with blame:
+        target = method.schedule(round)
+    if not (isinstance(target, Real) and 0 <= target <= 1):
+        raise blame.wrong("give a sparsity in [0, 1] for a round", target)
+    return float(target)
