@@ -39,6 +39,7 @@ def _patience(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--resume", is_flag=True, help="go on where the run in --out stopped")
 @click.option("--host", default="0.0.0.0", show_default=True, help="address to listen at")
 @click.option("--port", default=8000, show_default=True, help="port to listen at")
+@click.option("--superlink-port", type=int, help="port of the SuperLink at 127.0.0.1  [default: a free one]")
 @click.option("--keys", type=PATH, help="folder with certificate and nodes' public keys, see `fedsparsify keys`")
 @click.option("--insecure", is_flag=True, help="without encryption and without asking who joins: for trials only")
 @click.option(
@@ -52,20 +53,21 @@ def serve(
     resume: bool,
     host: str,
     port: int,
+    superlink_port: int | None,
     keys: Path | None,
     insecure: bool,
     ray: bool,
     app_only: bool,
     **patience: Any,
 ) -> int:
-    """Serve a run to real clients: a Flower SuperLink, and our app on it.
+    """Serve a run to real clients: a Flower SuperLink, a proxy in front of it, and our app.
 
     CONFIG is the TOML file that `fedsparsify run` takes. The server needs the data set's test samples only; clients
     come with `fedsparsify join`. The Flower commands that this stands for are printed as they run.
     """
     from .federation.flower.commands import Keys, Link, shown, write_app
-    from .federation.flower.prepare import make_task
-    from .federation.flower.processes import Server
+    from .federation.flower.prepare import make_task, most_body_bytes
+    from .federation.flower.processes import Server, free_port
     from .federation.ledger import read_history
     from .progress import Progress
 
@@ -76,21 +78,25 @@ def serve(
     if made.diagnose:
         raise ConfigError("diagnose looks at training samples, which a server does not have: leave it out.")
     home = folder.path.resolve() / "flower"
-    link = Link("127.0.0.1" if ray else host, port, Keys(keys) if keys else None, home, made.clients if ray else 0)
-    if link.keys:
-        link.keys.check()
+    secured = Keys(keys) if keys else None
+    if secured:
+        secured.check()
     task, app = make_task(made, folder), folder.path / "app"
+    simulated = made.clients if ray else 0
+    link = Link(host, port, superlink_port or free_port(), secured, home, simulated, most_body_bytes(task))
     told = task.settings() | {"out": str(folder.path.resolve())} | asdict(Patience(**patience))
     write_app(app, told | {"resume": resume})
     if app_only:
         link.write_connection()
-        for text in (f"export FLWR_HOME={link.home}", *map(shown, (link.superlink(), *link.register(), link.run(app)))):
+        commands = [link.superlink(), *link.register(), *([] if ray else [link.proxy()]), link.run(app)]
+        for text in (f"export FLWR_HOME={link.home}", *map(shown, commands)):
             console.print(text, soft_wrap=True, highlight=False)
         return 0
     server = Server(link, _say(console))
     try:
         with server.open(), Progress(console, made) as progress:
-            console.print(f"{made.clients} clients take part, at port {port}.")
+            where = "in Flower's simulation engine" if ray else f"at {host}, port {port}"
+            console.print(f"{made.clients} clients take part, {where}.", highlight=False)
             for left in range(RESTARTS, -1, -1):
                 if server.play(app, folder, made.rounds, progress.show):
                     break
@@ -100,9 +106,9 @@ def serve(
                 write_app(app, told | {"resume": True})
     except (KeyboardInterrupt, FedSparsifyError) as error:
         run = f"--out {folder.path} --resume" if folder.config.exists() else f"{config} --out {folder.path}"
-        secured = f"--keys {keys}" if keys else "--ray" if ray else "--insecure"
+        how = f"--keys {keys}" if keys else "--ray" if ray else "--insecure"
         console.print("Stopped. Nothing is lost; go on with:")
-        again = f"  fedsparsify serve {run} {secured} --host {host} --port {port}"
+        again = f"  fedsparsify serve {run} {how} --host {host} --port {port}"
         console.print(again, soft_wrap=True, highlight=False)
         if isinstance(error, FedSparsifyError):
             raise
