@@ -56,7 +56,7 @@ def make_loopback_keys(folder: Path) -> None:
             (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise RunError(f"{folder} cannot be written: {error.strerror}.") from error
-    make_keys(folder, ["127.0.0.1"], 0)
+    make_keys(folder, ["127.0.0.1", "localhost"], 0)
 
 
 def _certificate(
