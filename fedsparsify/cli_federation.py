@@ -83,7 +83,8 @@ def serve(
         secured.check()
     task, app = make_task(made, folder), folder.path / "app"
     simulated = made.clients if ray else 0
-    link = Link(host, port, superlink_port or free_port(), secured, home, simulated, most_body_bytes(task))
+    inner = superlink_port or (port if ray else free_port())
+    link = Link(host, port, inner, secured, home, simulated, most_body_bytes(task))
     told = task.settings() | {"out": str(folder.path.resolve())} | asdict(Patience(**patience))
     write_app(app, told | {"resume": resume})
     if app_only:
@@ -108,7 +109,8 @@ def serve(
         run = f"--out {folder.path} --resume" if folder.config.exists() else f"{config} --out {folder.path}"
         how = f"--keys {keys}" if keys else "--ray" if ray else "--insecure"
         console.print("Stopped. Nothing is lost; go on with:")
-        again = f"  fedsparsify serve {run} {how} --host {host} --port {port}"
+        ports = f"--port {port}" + (f" --superlink-port {superlink_port}" if superlink_port else "")
+        again = f"  fedsparsify serve {run} {how} --host {host} {ports}"
         console.print(again, soft_wrap=True, highlight=False)
         if isinstance(error, FedSparsifyError):
             raise

@@ -93,8 +93,8 @@ class Server:
                 yield
                 return
             self._say(shown(link.proxy()))
-            # The pipe ends with this process, however it ends, and the proxy with the pipe.
-            command = [*link.proxy(), "--with-parent"]
+            # The pipe ends with this process, however it ends; the proxy and the SuperLink end with the pipe.
+            command = [*link.proxy(), "--end-group", str(self._superlink.pid)]
             with running(command, self._env, self.proxy_log, subprocess.PIPE) as self._proxy:
                 _await(self._proxy, link.public_address, "proxy", self.proxy_log)
                 yield

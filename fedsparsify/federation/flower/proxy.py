@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import re
 import resource
+import signal
 import socket
 import ssl
 import sys
@@ -280,13 +282,19 @@ def server_tls(certificate: Path, key: Path) -> ssl.SSLContext:
     return tls
 
 
-async def run(proxy: Proxy, listener: socket.socket, with_parent: bool) -> None:
-    """Serve, with a parent for as long as it keeps our standard input open: it may be killed without a word."""
+async def run(proxy: Proxy, listener: socket.socket, group: int | None) -> None:
+    """Serve. With a SuperLink's process `group`, until standard input ends; then that group is ended, too.
+
+    The other end of the pipe is our parent's: a parent that is killed leaves no SuperLink behind.
+    """
     serving = asyncio.create_task(proxy.serve(listener))
-    if with_parent:
+    if group is not None:
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), serving.cancel)
     with suppress(asyncio.CancelledError):
         await serving
+    if group is not None:
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGTERM)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -298,7 +306,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--superlink-ca", type=Path, help="certificate of the CA that vouches for the SuperLink")
     parser.add_argument("--keys", type=Path, help="folder with server.crt, server.key and the nodes' *.pub")
     parser.add_argument("--body-bytes", type=int, default=Limits.body_bytes, help="longest body of a node's request")
-    parser.add_argument("--with-parent", action="store_true", help="end when standard input ends")
+    parser.add_argument(
+        "--end-group", type=int, metavar="PID", help="end when standard input ends, and this process group with it"
+    )
     told = parser.parse_args(arguments)
     basicConfig(level=INFO, format="%(asctime)s %(message)s")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -315,7 +325,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         Signatures(public_keys(keys)) if keys else None,
     )
     with listen(told.host, told.port) as listener:
-        asyncio.run(run(proxy, listener, told.with_parent))
+        asyncio.run(run(proxy, listener, told.end_group))
 
 
 if __name__ == "__main__":

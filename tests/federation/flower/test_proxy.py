@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import signal
 import socket
 import subprocess
 import sys
@@ -134,6 +135,7 @@ def test_other_paths_and_methods_do_not_pass():
         (b"Content-Length: +3\r\n", 400),
         (b"Content-Length: -3\r\n", 400),
         (b"Content-Length: 0x3\r\n", 400),
+        (b"Content-Length: " + b"9" * 9000 + b"\r\n", 400),
         (b"Content-Length: 3\r\n Transfer-Encoding: chunked\r\nflwr-signature: a\r\nflwr-signature: b\r\n", 400),
         (b"Content-Length: 3\r\nAccept: a\r\nAccept: b\r\n", 400),
         (b"Content-Length: 3\r\nUpgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AA\r\n", 400),
@@ -260,9 +262,11 @@ def test_public_keys_are_read_as_nodes_send_them(tmp_path):
         public_keys(tmp_path / "keys")
 
 
-def test_the_process_ends_with_its_parent():
-    command = [sys.executable, "-m", "fedsparsify.federation.flower.proxy", "--host", "127.0.0.1", "--with-parent"]
-    command += ["--port", str(free_port()), "--superlink-port", "1"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
-        process.stdin.close()  # as when the parent is killed
-        assert process.wait(60) == 0
+def test_a_killed_server_leaves_neither_proxy_nor_superlink():
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as superlink:
+        command = [sys.executable, "-m", "fedsparsify.federation.flower.proxy", "--host", "127.0.0.1"]
+        command += ["--port", str(free_port()), "--superlink-port", "1", "--end-group", str(superlink.pid)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+            process.stdin.close()  # as when the parent is killed
+            assert process.wait(60) == 0
+        assert superlink.wait(60) == -signal.SIGTERM

@@ -91,7 +91,7 @@ def test_every_method_is_the_same_as_in_the_simulator(tmp_path, method):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", ["flwr-serverapp", "flower-superlink", "flower.proxy", "serve"])
+@pytest.mark.parametrize("victim", ["flwr-serverapp", "flower-superlink", "flower.proxy", "serve", "serve -9"])
 def test_what_is_killed_at_the_server_goes_on_from_its_checkpoint(tmp_path, victim):
     config = RunConfig(clients=2, rounds=5, epochs=1, sparsity=0.9, min_clients=2, momentum=0.5, keep_optimizer=True)
     with Processes(tmp_path, config) as federation:
@@ -103,6 +103,10 @@ def test_what_is_killed_at_the_server_goes_on_from_its_checkpoint(tmp_path, vict
         if victim == "serve":
             serve.terminate()  # as a service manager does
             assert serve.wait(180) == 130 and "Nothing is lost" in federation.words("serve")
+        elif victim == "serve -9":
+            superlink = Path(f"/proc/{process_of(serve.pid, 'flower-superlink')}")
+            serve.kill()
+            federation.until(lambda: not superlink.exists(), 60)
         else:
             os.kill(process_of(serve.pid, victim), signal.SIGKILL)
         if victim in ("flower-superlink", "flower.proxy"):
