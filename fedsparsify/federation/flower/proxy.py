@@ -158,7 +158,9 @@ class Proxy:
             while await self._request(peer, seconds, address):
                 seconds = self._limits.idle_seconds
                 peer.http.start_next_cycle()
-        except (OSError, TimeoutError, h11.ProtocolError) as error:
+        except ConnectionResetError:
+            pass  # it has left
+        except (OSError, h11.ProtocolError) as error:  # a timeout is an OSError
             self._log(f"{address}: {type(error).__name__} {error}")
         finally:
             if peer:
