@@ -82,7 +82,8 @@ class Bench:
     def run(self, app: Path, history: Path, rounds: int, settings: str = "") -> tuple[list[float], list[int]]:
         """When each round ended, and what had passed by then; the first of both is the start of round 1."""
         with ExitStack() as stack:
-            link = Link("127.0.0.1", free_port(), Keys(self.folder / "keys"), self.folder / f"flower-{app.name}")
+            home, keys = self.folder / f"flower-{app.name}", Keys(self.folder / "keys")
+            link = Link("127.0.0.1", free_port(), free_port(), keys, home)
             stack.enter_context(Server(link, lambda command: None).open())
             proxy = Proxy(link.port)
             for number in range(NODES):

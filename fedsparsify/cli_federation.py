@@ -41,6 +41,7 @@ def _patience(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--resume", is_flag=True, help="go on where the run in --out stopped")
 @click.option("--host", default="0.0.0.0", show_default=True, help="address to listen at")
 @click.option("--port", default=8000, show_default=True, help="port to listen at")
+@click.option("--superlink-port", type=int, help="port of the SuperLink at 127.0.0.1  [default: a free one]")
 @click.option("--keys", type=PATH, help="folder with certificate and nodes' public keys, see `fedsparsify keys`")
 @click.option("--insecure", is_flag=True, help="without encryption and without asking who joins: for trials only")
 @click.option(
@@ -54,21 +55,22 @@ def serve(
     resume: bool,
     host: str,
     port: int,
+    superlink_port: int | None,
     keys: Path | None,
     insecure: bool,
     ray: bool,
     app_only: bool,
     **patience: Any,
 ) -> int:
-    """Serve a run to real clients: a Flower SuperLink, and our app on it.
+    """Serve a run to real clients: a Flower SuperLink, a proxy in front of it, and our app.
 
     CONFIG is the TOML file that `fedsparsify run` takes. The server needs the data set's test samples only; clients
     come with `fedsparsify join`. The Flower commands that this stands for are printed as they run.
     """
     with uninterrupted():  # an import that is interrupted may leave half a module
         from .federation.flower.commands import Keys, Link, shown, write_app
-        from .federation.flower.prepare import make_task
-        from .federation.flower.processes import Server
+        from .federation.flower.prepare import make_task, most_body_bytes
+        from .federation.flower.processes import Server, free_port
         from .federation.ledger import read_history
         from .federation.lock import held
         from .progress import Progress
@@ -80,22 +82,27 @@ def serve(
     if made.diagnose:
         raise ConfigError("diagnose looks at training samples, which a server does not have: leave it out.")
     home = folder.path.resolve() / "flower"
-    link = Link("127.0.0.1" if ray else host, port, Keys(keys) if keys else None, home, made.clients if ray else 0)
-    if link.keys:
-        link.keys.check()
+    secured = Keys(keys) if keys else None
+    if secured:
+        secured.check()
     task, app = make_task(made, folder), folder.path / "app"
+    simulated = made.clients if ray else 0
+    inner = superlink_port or (port if ray else free_port())
+    link = Link(host, port, inner, secured, home, simulated, most_body_bytes(task))
     told = task.settings() | {"out": str(folder.path.resolve())} | asdict(Patience(**patience))
     if app_only:
         write_app(app, told | {"resume": resume})
         link.write_connection()
-        for text in (f"export FLWR_HOME={link.home}", *map(shown, (link.superlink(), *link.register(), link.run(app)))):
+        commands = [link.superlink(), *link.register(), *([] if ray else [link.proxy()]), link.run(app)]
+        for text in (f"export FLWR_HOME={link.home}", *map(shown, commands)):
             console.print(text, soft_wrap=True)
         return 0
-    secured = f"--keys {keys}" if keys else "--ray" if ray else "--insecure"
+    how = f"--keys {keys}" if keys else "--ray" if ray else "--insecure"
     with held(home):  # what the SuperLink uses; the ServerApp holds the run's folder while it plays
         try:
             with Server(link, _say(console)).open() as server, Progress(console, made) as progress:
-                console.print(f"{made.clients} clients take part, at port {port}.")
+                where = "in Flower's simulation engine" if ray else f"at {host}, port {port}"
+                console.print(f"{made.clients} clients take part, {where}.")
                 write_app(app, told | {"resume": resume})
                 for left in range(RESTARTS, -1, -1):
                     if server.play(app, folder, made.rounds, progress.show):
@@ -109,8 +116,8 @@ def serve(
             with ending():
                 run = f"--out {folder.path} --resume" if folder.config.exists() else f"{config} --out {folder.path}"
                 console.print("Stopped. Nothing is lost; go on with:")
-                again = f"  fedsparsify serve {run} {secured} --host {host} --port {port}"
-                console.print(again, soft_wrap=True)
+                ports = f"--port {port}" + (f" --superlink-port {superlink_port}" if superlink_port else "")
+                console.print(f"  fedsparsify serve {run} {how} --host {host} {ports}", soft_wrap=True)
                 if isinstance(error, FedSparsifyError):
                     raise
                 return EXIT_CODE

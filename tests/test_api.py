@@ -144,6 +144,7 @@ HEAVY = {
     "mlflow": {"track"},
     "flwr": {"federation/flower"},
     "cryptography": {"federation/flower"},
+    "h11": {"federation/flower"},
     "onnx": {"export", "rivals"},
     "numba": {"clients", "inference", "native"},
     "llvmlite": {"clients", "inference", "native"},

@@ -20,11 +20,11 @@ def main(which: str) -> int:
     app = Path(__file__).resolve().parent / which
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         home = Path(folder)
-        link = Link("127.0.0.1", free_port(), None, home / "flower")
+        link = Link("127.0.0.1", free_port(), free_port(), None, home / "flower")
         stack.enter_context(Server(link, print).open())
         for number in range(NODES):
             settings = {"partition-id": number, "num-partitions": NODES}
-            command = supernode(link.address, None, None, free_port(), settings)
+            command = supernode(link.public_address, None, None, free_port(), settings)
             print(shown(command))
             node = environment(home / f"node-{number}")
             stack.enter_context(running(command, node, home / f"node-{number}.log"))

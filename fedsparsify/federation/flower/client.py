@@ -19,7 +19,7 @@ from ...errors import ConfigError, DataError
 from ...methods import ask_client
 from ...model import Floats
 from ...networks import build
-from ...wire.codec import decode, encode, known_name, mask_name
+from ...wire.codec import encode
 from ..wired import as_model
 from .messages import Answer, Question
 from .notes import Notes
@@ -41,12 +41,9 @@ class Node:
         config = self.task.config
         network = FlatModule(build(config.network, self.task.shape, self.task.classes, config.seed), self._device())
         layout = network.layout
-        name = known_name(question.model)
-        known = self.notes.mask(name, layout.trainable) if name else None
-        if name and known is None:
-            return Answer(question.round, question.client, lacks=name)
-        model = decode(question.model, known, layout)
-        self.notes.keep_mask(mask_name(layout, model.mask), model.mask)
+        model, lacks = self.notes.received(question.model, layout.trainable, layout)
+        if model is None:
+            return Answer(question.round, question.client, lacks=lacks)
         x, y = self.samples(question.client)
         velocity = self.notes.velocity(self.task.name, question.round) if config.keep_optimizer else None
         worker = Worker(

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from ...errors import ConfigError
 from ...wire.files import atomic
+from .keys import make_loopback_keys
 
+LOOPBACK = "127.0.0.1"
 CONNECTION = "fedsparsify"  # the SuperLink's name in Flower's own config
 
 
@@ -38,28 +40,54 @@ class Keys:
 
 @dataclass(frozen=True)
 class Link:
-    """A SuperLink: where it listens, and how it is secured. Without keys everything is readable and anyone may join."""
+    """A SuperLink on loopback, and the proxy through which nodes reach it.
 
-    host: str
+    Everyone who reaches the SuperLink itself may register nodes and run apps on this machine: it is never given
+    another address. Without keys what nodes send is readable, and anyone may join.
+    """
+
+    host: str  # where the proxy listens
     port: int
+    superlink_port: int
     keys: Keys | None
     home: Path  # of Flower's own files
     simulated: int = 0  # nodes of Flower's simulation engine, in the place of real ones
+    body_bytes: int = 2 << 30  # the longest body that a node may send
 
     @property
     def address(self) -> str:
-        """Where this machine reaches it."""
-        return f"{'127.0.0.1' if self.host in ('0.0.0.0', '::') else self.host}:{self.port}"
+        """The SuperLink's."""
+        return f"{LOOPBACK}:{self.superlink_port}"
+
+    @property
+    def public_address(self) -> str:
+        """Where this machine reaches the proxy."""
+        host = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(self.host, self.host)
+        return f"{host}:{self.port}"
+
+    @property
+    def certificates(self) -> Path:
+        """Those of the SuperLink: nodes see the ones in `keys`, which need not name a loopback address."""
+        return self.home / "loopback"
 
     def superlink(self) -> list[str]:
         """Start the SuperLink."""
-        command = ["flower-superlink", "--host", self.host, "--port", str(self.port)]
+        command = ["flower-superlink", "--host", LOOPBACK, "--port", str(self.superlink_port)]
         command += ["--database", str(self.home / "superlink.db"), "--disable-runtime-dependency-installation"]
         if self.keys is None:
             return [*command, "--insecure", *(["--simulation"] if self.simulated else [])]
-        folder = self.keys.folder
+        folder = self.certificates
         command += ["--ssl-ca-certfile", str(folder / "ca.crt"), "--ssl-certfile", str(folder / "server.crt")]
         return [*command, "--ssl-keyfile", str(folder / "server.key"), "--enable-supernode-auth"]
+
+    def proxy(self) -> list[str]:
+        """Start the proxy."""
+        command = [sys.executable, "-m", "fedsparsify.federation.flower.proxy", "--host", self.host]
+        command += ["--port", str(self.port), "--superlink-port", str(self.superlink_port)]
+        command += ["--body-bytes", str(self.body_bytes)]
+        if self.keys is None:
+            return command
+        return [*command, "--superlink-ca", str(self.certificates / "ca.crt"), "--keys", str(self.keys.folder)]
 
     def register(self) -> list[list[str]]:
         """Admit every node whose public key is there."""
@@ -72,8 +100,10 @@ class Link:
         return [*command, "--federation-config", nodes] if self.simulated else command
 
     def write_connection(self) -> None:
-        """Flower's config file: how `flwr` reaches the SuperLink."""
-        ca = None if self.keys is None else json.dumps(str(self.keys.folder.resolve() / "ca.crt"))
+        """Flower's config file, how `flwr` reaches the SuperLink, and the SuperLink's certificates."""
+        if self.keys:
+            make_loopback_keys(self.certificates)
+        ca = None if self.keys is None else json.dumps(str(self.certificates.resolve() / "ca.crt"))
         security = "insecure = true" if ca is None else f"root-certificates = {ca}"
         where = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{self.address}"\n'
         self.home.mkdir(parents=True, exist_ok=True)

@@ -49,6 +49,16 @@ def make_keys(folder: Path, hosts: Sequence[str], nodes: int) -> list[Path]:
     return made
 
 
+def make_loopback_keys(folder: Path) -> None:
+    """New ca.crt, server.crt and server.key of a SuperLink that only this machine reaches, in place of older ones."""
+    try:
+        for name in ("ca.crt", "server.crt", "server.key"):
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be written: {error.strerror}.") from error
+    make_keys(folder, ["127.0.0.1", "localhost"], 0)
+
+
 def _certificate(
     name: str,
     key: ec.EllipticCurvePrivateKey,

@@ -94,6 +94,6 @@ class Parcel(Fields):
     model: bytes
     trainable: int  # how many entries its mask has
     method: str  # its name and settings, as JSON
-    dtypes: str  # of arrays that are not float32, as JSON
+    dtypes: str  # of the loop's arrays, in its order, as JSON
     arrays: str  # under which name the loop finds its arrays
     weight: str  # under which name it says how many samples it has

@@ -10,10 +10,10 @@ from contextlib import AbstractContextManager, nullcontext
 from flwr.app import Context, Message, MessageType, RecordDict
 
 from ...config import RunConfig
-from ...errors import ConfigError
+from ...errors import ClientError, ConfigError
 from ...methods import Client, Fit, Method, Request, Update, played
 from ...model import SparseModel
-from ...wire.codec import decode, encode, known_name, mask_name
+from ...wire.codec import encode
 from .messages import MODEL, RECORD, Answer, Parcel
 from .notes import Notes
 from .tensors import arrays_of, weights_of
@@ -30,12 +30,9 @@ def sparse_mod(message: Message, context: Context, call_next: Next) -> Message:
         return call_next(message, context)
     parcel = Parcel.read(message.content)
     notes = Notes.of(context.node_config, context.node_id)
-    name = known_name(parcel.model)
-    known = notes.mask(name, parcel.trainable) if name else None
-    if name and known is None:
-        return Message(Answer(parcel.round, -1, lacks=name).content(), reply_to=message)
-    model = decode(parcel.model, known)
-    notes.keep_mask(mask_name(model.layout, model.mask), model.mask)
+    model, lacks = notes.received(parcel.model, parcel.trainable)
+    if model is None:
+        return Message(Answer(parcel.round, -1, lacks=lacks).content(), reply_to=message)
     loop = Loop(message, context, call_next, parcel)
     if message.metadata.message_type != MessageType.TRAIN:
         return loop.ask(model)
@@ -80,6 +77,8 @@ class Loop:
             raise ConfigError("this method asks clients for scores, which only our own app can give: fedsparsify serve")
         with kept_at_zero(request):
             self.reply = self.ask(request.model)
+        if self.reply.has_error():
+            raise ClientError(f"the training loop, or a mod, answers with an error: {self.reply.error.reason}")
         content, layout = self.reply.content, request.model.layout
         if len(content.array_records) != 1 or len(content.metric_records) != 1:
             raise ConfigError("a training loop must answer with one ArrayRecord and one MetricRecord, as FedAvg asks.")

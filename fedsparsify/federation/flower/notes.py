@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import RunError
-from ...model import Floats, Mask
+from ...errors import RunError, WireError
+from ...model import Floats, Layout, Mask, SparseModel
+from ...wire.codec import decode, known_name, mask_name
 from ...wire.files import atomic
 
 MASKS = 2  # the last two: the server may not have heard of the last one
@@ -44,6 +45,22 @@ class Notes:
         if not path.exists() or path.stat().st_size != (size + 7) // 8:
             return None
         return np.unpackbits(np.frombuffer(path.read_bytes(), np.uint8), count=size).view(np.bool_)
+
+    def received(self, blob: bytes, size: int, layout: Layout | None = None) -> tuple[SparseModel | None, bytes]:
+        """The model in a blob, whose mask is kept; or the name of the mask that it needs and that is not here."""
+        name = known_name(blob)
+        known = self.mask(name, size) if name else None
+        if name and known is None:
+            return None, name
+        try:
+            model = decode(blob, known, layout)
+        except WireError:
+            if name is None:
+                raise
+            (self._folder / f"{name.hex()}.mask").unlink(missing_ok=True)  # it is damaged
+            return None, name
+        self.keep_mask(mask_name(model.layout, model.mask), model.mask)
+        return model, b""
 
     def keep_mask(self, name: bytes, mask: Mask) -> None:
         """Keep a mask, and forget all but the last ones."""

@@ -11,9 +11,11 @@ from ...clients.flat import FlatModule
 from ...config import RunConfig, to_toml
 from ...data import load_dataset
 from ...errors import ConfigError
+from ...networks import build, model_of
 from ..checks import check_network
 from ..run import RunFolder, settled
 from ..simulated import build_for
+from .server import SPARE, most_bytes
 from .task import Task
 
 
@@ -31,3 +33,9 @@ def make_task(config: RunConfig, folder: RunFolder) -> Task:
     config = settled(config, measure, folder)
     name = hashlib.blake2b(f"{folder.path.resolve()}\n{to_toml(config)}".encode(), digest_size=8).hexdigest()
     return Task(config, dataset.shape, dataset.classes, name)
+
+
+def most_body_bytes(task: Task) -> int:
+    """The longest body of a node's request: a model, or its scores, and what Flower puts around them."""
+    network = build(task.config.network, task.shape, task.classes, task.config.seed)
+    return most_bytes(model_of(network).layout) + SPARE

@@ -23,24 +23,30 @@ if TYPE_CHECKING:
 
 STOPPED = "fedsparsify stopped: "  # a line of the ServerApp's log: what follows is meant for the user
 PAUSE_SECONDS = 10.0
-SUPERLINK_SECONDS = 60.0
+START_SECONDS = 60.0
 
 
 @contextmanager
-def running(command: Sequence[str], env: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    command: Sequence[str], env: Mapping[str, str], log: Path, stdin: int | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """A process of its own group, stopped with all that it started when the block ends."""
     with log.open("ab") as file:
-        process = start(command, env, file)
+        process = start(command, env, file, stdin)
     try:
         yield process
     finally:
         stop(process)
+        if process.stdin:
+            process.stdin.close()
 
 
-def start(command: Sequence[str], env: Mapping[str, str], log: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str], env: Mapping[str, str], log: IO[bytes] | None = None, stdin: int | None = None
+) -> subprocess.Popen[bytes]:
     """One of Flower's commands, in a group of its own: Ctrl-C is for us to handle."""
     try:
-        return subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+        return subprocess.Popen(command, env=env, stdin=stdin, stdout=log, stderr=log, start_new_session=True)
     except FileNotFoundError:
         raise RunError(f"there is no {command[0]}: pip install 'fedsparsify[flower]'") from None
 
@@ -56,38 +62,44 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 class Server:
-    """A SuperLink and the runs of our app on it, for as long as the block lasts."""
+    """A SuperLink, the proxy in front of it and the runs of our app, for as long as the block lasts."""
 
-    _process: subprocess.Popen[bytes]
+    _superlink: subprocess.Popen[bytes]
+    _proxy: subprocess.Popen[bytes] | None = None
 
     def __init__(self, link: Link, say: Callable[[str], None]) -> None:
         self._link, self._say = link, say
         self._env = environment(link.home)
         self.log = link.home / "superlink.log"
+        self.proxy_log = link.home / "proxy.log"
         self._shown = -1  # the last round that was shown
 
     @contextmanager
     def open(self) -> Iterator[Server]:
-        """Start the SuperLink and admit the nodes."""
+        """Start the SuperLink, admit the nodes, and let them come."""
         link = self._link
         link.write_connection()
-        if _listens(link.address):
-            raise RunError(f"something listens at {link.address} already. Stop it, or choose another --port.")
+        if not link.simulated:
+            _check_free(link.public_address, "--port")
+        _check_free(link.address, "--superlink-port")
         self._say(shown(link.superlink()))
-        with running(link.superlink(), self._env, self.log) as process:
-            until = time.monotonic() + SUPERLINK_SECONDS
-            while not _listens(link.address):
-                if process.poll() is not None or time.monotonic() > until:
-                    raise RunError(f"the SuperLink did not start: {_last_words(self.log)}  ({self.log})")
-                time.sleep(0.1)
+        with running(link.superlink(), self._env, self.log) as self._superlink:
+            _await(self._superlink, link.address, "SuperLink", self.log)
             for command in link.register():
                 self._say(shown(command))
                 done = subprocess.run(command, env=self._env, capture_output=True, text=True, check=False)
                 words = f"{done.stdout} {done.stderr}"
                 if done.returncode and "already" not in words:
                     raise RunError(f"the SuperLink does not take {command[3]}: {' '.join(words.split())[-300:]}")
-            self._process = process
-            yield self
+            if link.simulated:
+                yield self
+                return
+            self._say(shown(link.proxy()))
+            # The pipe ends with this process, however it ends; the proxy and the SuperLink end with the pipe.
+            command = [*link.proxy(), "--end-group", str(self._superlink.pid)]
+            with running(command, self._env, self.proxy_log, subprocess.PIPE) as self._proxy:
+                _await(self._proxy, link.public_address, "proxy", self.proxy_log)
+                yield self
 
     def play(self, app: Path, folder: RunFolder, rounds: int, show: Callable[[Entry], None]) -> bool:
         """Run the app and show every round as it ends; whether the run got to its end.
@@ -105,11 +117,14 @@ class Server:
                     if entry.round > self._shown:
                         show(entry)
                         self._shown = entry.round
+                if self._proxy and self._proxy.poll() is not None:
+                    words = _last_words(self.proxy_log)
+                    raise RunError(f"the proxy is gone, and nodes cannot reach the server: {words}  ({self.proxy_log})")
                 if alive:
                     time.sleep(0.5)
         if folder.model.exists() and self._shown == rounds:
             return True
-        if self._process.poll() is not None:
+        if self._superlink.poll() is not None:
             raise RunError(f"the SuperLink is gone: {_last_words(self.log)}  ({self.log})")
         words = log.read_text(errors="replace")
         if STOPPED in words:
@@ -145,11 +160,27 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _check_free(address: str, flag: str) -> None:
+    if _listens(address):
+        raise RunError(f"something listens at {address} already. Stop it, or choose another {flag}.")
+
+
+def _await(process: subprocess.Popen[bytes], address: str, name: str, log: Path) -> None:
+    """Wait until a process that was just started listens."""
+    until = time.monotonic() + START_SECONDS
+    while not _listens(address):
+        if process.poll() is not None or time.monotonic() > until:
+            raise RunError(f"the {name} did not start: {_last_words(log)}  ({log})")
+        time.sleep(0.1)
+
+
 def _listens(address: str) -> bool:
     host, _, port = address.rpartition(":")
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex((host, int(port))) == 0
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), 1):
+            return True
+    except OSError:
+        return False
 
 
 def _last_words(log: Path) -> str:

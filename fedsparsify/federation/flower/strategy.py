@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from logging import getLogger
+from types import FrameType
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from ...config import RunConfig
 from ...errors import ClientError, ConfigError, FedSparsifyError, WireError
@@ -21,6 +23,7 @@ from ...text import plain
 from ...wire.codec import decode, encode
 from ..memory import Memory
 from .messages import Answer, Parcel
+from .replies import averageable, lacks_mask
 from .server import most_bytes
 from .tensors import arrays_of, layout_of, weights_of
 
@@ -32,6 +35,9 @@ class SparseStrategy(FedAvg):
 
     `rounds` is what `start` is given as `num_rounds`, `settings` are the method's own, and those of `FedAvg` go by
     their names. The metrics of a round say its `sparsity` and how many bytes its models took.
+
+    A node's failure (an error, a damaged answer, metrics that do not fit the others') is logged and left out of the
+    round. Other strategies cannot be wrapped around this one: derive a class from it instead.
     """
 
     def __init__(
@@ -53,53 +59,129 @@ class SparseStrategy(FedAvg):
                 f"Our own app can: fedsparsify serve."
             )
         self._table = json.dumps(config.table()["method"] | {"rounds": rounds})
-        self._seed = seed
-        self._memory = Memory()
+        self._rounds, self._seed = rounds, seed
+        self._timeout = 3600.0  # Flower's own default
+        self._begin()
+
+    def _begin(self) -> None:
         self.model: SparseModel | None = None
+        self._arrays: tuple[SparseModel | None, dict[str, Array]] = None, {}  # a model, and what Flower knows it by
         self._dtypes = "{}"
+        self._memory = Memory()  # the masks that nodes have confirmed
+        self._grid: Grid | None = None
+        self._asked: dict[int, tuple[str, RecordDict]] = {}  # node → its question, without the model
         self._bytes = [0, 0]  # down and up, of this round
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Flower's own loop, from its first round: what an earlier call has left is forgotten."""
+        self._begin()
+        self._timeout = timeout
+        if num_rounds != self._rounds:
+            LOG.warning("%d rounds are played of a schedule for rounds=%d", num_rounds, self._rounds)
+        return super().start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
+
+    def summary(self) -> None:
+        """Log the settings."""
+        self._check_unwrapped()
+        super().summary()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Ask the nodes that FedAvg would ask, each with what it does not know yet."""
-        if self.model is None:
-            layout, self._dtypes = layout_of(arrays)
-            self.model = begun(self.method, SparseModel.dense(layout, weights_of(arrays, layout)))
+        self._check_unwrapped()
         self._bytes = [0, 0]
-        return self._encoded(super().configure_train(server_round, ArrayRecord(), config, grid), server_round)
+        model = self._current(server_round, arrays)
+        self._grid = grid
+        return self._encoded(super().configure_train(server_round, ArrayRecord(), config, grid), server_round, model)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The same for evaluation."""
-        if self.model is None:
-            return super().configure_evaluate(server_round, arrays, config, grid)
-        return self._encoded(super().configure_evaluate(server_round, ArrayRecord(), config, grid), server_round)
+        model = self._current(server_round, arrays)
+        self._grid = grid
+        return self._encoded(super().configure_evaluate(server_round, ArrayRecord(), config, grid), server_round, model)
 
-    def _encoded(self, messages: Iterable[Message], round: int) -> list[Message]:
-        """A list: Flower goes through it twice."""
-        model, asked = self.model, list(messages)
-        assert model is not None
+    def _check_unwrapped(self) -> None:
+        """Refuse to work for another strategy: what it does to arrays would have no effect."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame := frame.f_back if frame else None:
+            caller = frame.f_locals.get("self")
+            if caller is self and frame.f_code.co_name == "start":
+                return
+            if isinstance(caller, Strategy) and caller is not self:
+                name = type(caller).__name__
+                raise ConfigError(
+                    f"{name} cannot be wrapped around SparseStrategy. Models travel as encoded bytes: {name} would "
+                    f"find no arrays to clip in the clients' answers, and noise would reach the returned model but "
+                    f"not the one that clients are sent. For differential privacy wrap it around FedAvg; for anything "
+                    f"else derive a class from SparseStrategy."
+                )
+
+    def _current(self, round: int, arrays: ArrayRecord) -> SparseModel:
+        """The model to send. It is ours: arrays that somebody has changed are refused, since they would be ignored."""
+        if self.model is None:
+            layout, self._dtypes = layout_of(arrays)
+            self.model = begun(self.method, SparseModel.dense(layout, weights_of(arrays, layout)))
+            self._arrays = self.model, dict(arrays)
+        if self._arrays[0] is not self.model:  # a derived class has set it
+            self._arrays = self.model, dict(arrays_of(self.model, self._dtypes))
+        ours = self._arrays[1]
+        if arrays.keys() != ours.keys() or any(_differ(arrays[name], ours[name]) for name in ours):
+            raise ConfigError(
+                f"round {round}: the arrays are not those of `strategy.model`, which clients are sent. Something "
+                f"changed the arrays that aggregate_train returned (a wrapper, or a derived class), to no effect. "
+                f"Set `strategy.model` to the changed model as well, under its mask."
+            )
+        return self.model
+
+    def _encoded(self, messages: Iterable[Message], round: int, model: SparseModel) -> list[Message]:
+        """The messages with the model in them. A list: Flower goes through it twice."""
+        asked = list(messages)
+        self._asked.clear()
         blobs: dict[int | None, bytes] = {}
         for message in asked:
             node = message.metadata.dst_node_id
             version = self._memory.seen.get(node)
             if version not in blobs:
                 blobs[version] = encode(model, self._memory.mask(version, model.mask.size))
-            self._bytes[0] += len(blobs[version])
-            parcel = Parcel(
-                round,
-                blobs[version],
-                model.mask.size,
-                self._table,
-                self._dtypes,
-                self.arrayrecord_key,
-                self.weighted_by_key,
-            )
             rest = {key: record for key, record in message.content.items() if key != self.arrayrecord_key}
-            message.content = RecordDict(rest | dict(parcel.content()))
+            self._asked[node] = message.metadata.message_type, RecordDict(rest)
+            message.content = self._content(round, blobs[version], model, rest)
         return asked
+
+    def _content(self, round: int, blob: bytes, model: SparseModel, rest: dict[str, Any]) -> RecordDict:
+        self._bytes[0] += len(blob)
+        names = self.arrayrecord_key, self.weighted_by_key
+        parcel = Parcel(round, blob, model.mask.size, self._table, self._dtypes, *names)
+        return RecordDict(rest | dict(parcel.content()))
+
+    def _answered(self, round: int, replies: Iterable[Message], model: SparseModel) -> list[Message]:
+        """The replies; a node that lacks the mask is sent the whole model, and its second reply counts."""
+        found = list(replies)
+        lacking = [reply.metadata.src_node_id for reply in found if lacks_mask(reply)]
+        again = []
+        for node in lacking:
+            self._memory.seen.pop(node, None)
+            if node in self._asked:
+                kind, rest = self._asked.pop(node)
+                content = self._content(round, encode(model), model, dict(rest))
+                again.append(Message(content, node, kind))
+        if not again or self._grid is None:
+            return found
+        LOG.info("round %d: the whole model is sent to nodes that lost their mask: %s", round, lacking)
+        kept = [reply for reply in found if not lacks_mask(reply)]
+        return [*kept, *self._grid.send_and_receive(again, timeout=self._timeout)]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -107,10 +189,11 @@ class SparseStrategy(FedAvg):
         """Merge what can be used; with fewer than `min_train_nodes` of them the model stays as it is."""
         model = self.model
         assert model is not None
-        good, _ = self._check_and_log_replies(replies, is_train=True, validate=False)
+        answers = self._answered(server_round, replies, model)
+        good, _ = self._check_and_log_replies(answers, is_train=True, validate=False)
         contents: list[RecordDict] = []
         rng = np.random.default_rng(np.random.SeedSequence([self._seed, server_round], spawn_key=(1,)))
-        updates = self._updates(good, server_round, model, contents)
+        updates = self._updates(self._averageable(server_round, good), server_round, model, contents)
         first = next(updates, None)
         after = model if first is None else merged(self.method, server_round, model, chain([first], updates), rng)
         if len(contents) < max(self.min_train_nodes, 1):
@@ -120,7 +203,28 @@ class SparseStrategy(FedAvg):
         metrics = self.train_metrics_aggr_fn(contents, self.weighted_by_key)
         down, up = self._bytes
         metrics.update({"sparsity": after.sparsity, "download-bytes": down, "upload-bytes": up})
-        return arrays_of(after, self._dtypes), metrics
+        arrays = arrays_of(after, self._dtypes)
+        self._arrays = after, dict(arrays)
+        return arrays, metrics
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Average the metrics that can be averaged."""
+        model = self.model
+        assert model is not None
+        answers = self._answered(server_round, replies, model)
+        good = [reply for reply in answers if not reply.has_error()]
+        for reply in good:
+            if not lacks_mask(reply):
+                self._memory.sent(reply.metadata.src_node_id, 2 * server_round + 1, model.mask)
+        failed = [reply for reply in answers if reply.has_error()]
+        return super().aggregate_evaluate(server_round, failed + self._averageable(server_round, good))
+
+    def _averageable(self, round: int, replies: list[Message]) -> list[Message]:
+        """Those whose metrics can be averaged; the others are named."""
+        good, reasons = averageable(replies, self.weighted_by_key)
+        for node, reason in reasons:
+            LOG.warning("round %d: node %d is left out: %s", round, node, plain(reason))
+        return good
 
     def _updates(
         self, replies: Iterable[Message], round: int, model: SparseModel, contents: list[RecordDict]
@@ -130,9 +234,6 @@ class SparseStrategy(FedAvg):
             node = reply.metadata.src_node_id
             try:
                 answer = Answer.read(reply.content)
-                if answer.lacks:
-                    self._memory.seen.pop(node, None)
-                    raise WireError("it has lost its mask, and gets the whole model in the next round")
                 if answer.fault:
                     raise ClientError(answer.fault)
                 if answer.round != round or len(answer.model) > most_bytes(model.layout):
@@ -144,6 +245,10 @@ class SparseStrategy(FedAvg):
                 LOG.warning("round %d: node %d is left out: %s", round, node, plain(str(error)))
                 continue
             self._bytes[1] += len(answer.model)
-            self._memory.sent(node, round, model.mask)
+            self._memory.sent(node, 2 * round, model.mask)
             contents.append(RecordDict(dict(reply.content.metric_records)))
             yield update
+
+
+def _differ(one: Array, other: Array) -> bool:
+    return one is not other and (one.dtype, one.shape, one.data) != (other.dtype, other.shape, other.data)

@@ -18,13 +18,12 @@ STATISTICS = ("running_mean", "running_var")
 
 
 def layout_of(arrays: ArrayRecord) -> tuple[Layout, str]:
-    """The layout of a record, and the types of what is not float32, as JSON."""
+    """The layout of a record, and the types of its arrays in the record's order, as JSON."""
     trainable: list[TensorSpec] = []
     statistics: list[TensorSpec] = []
     dtypes: dict[str, str] = {}
     for name, array in arrays.items():
-        if array.dtype != "float32":
-            dtypes[name] = array.dtype
+        dtypes[name] = array.dtype
         trained = array.dtype.startswith(("float", "bfloat")) and name.rpartition(".")[2] not in STATISTICS
         (trainable if trained else statistics).append(TensorSpec(name, tuple(array.shape)))
     if not trainable:
@@ -40,8 +39,7 @@ def weights_of(arrays: ArrayRecord, layout: Layout) -> Floats:
 
 
 def arrays_of(model: SparseModel, dtypes: str) -> ArrayRecord:
-    """The model as a record, pruned entries as zeros."""
-    kinds = json.loads(dtypes)
+    """The model as a record in the order of `dtypes`, by which some loops know arrays; pruned entries are zeros."""
     tensors = model.on_host().tensors()
     # A scalar's view would become an array of one dimension on its way.
-    return ArrayRecord({name: Array(np.array(value, kinds.get(name, "float32"))) for name, value in tensors.items()})
+    return ArrayRecord({name: Array(np.array(tensors[name], kind)) for name, kind in json.loads(dtypes).items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import stat
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from fedsparsify.federation.flower.commands import Keys, Link, environment, supe
 from fedsparsify.federation.flower.keys import make_keys
 from fedsparsify.federation.flower.notes import Notes
 from fedsparsify.federation.flower.prepare import make_task
-from fedsparsify.federation.flower.processes import start
+from fedsparsify.federation.flower.processes import Server, start
 from fedsparsify.federation.flower.task import Task
 from fedsparsify.federation.run import RunFolder
 from fedsparsify.text import plain
@@ -132,16 +133,41 @@ def test_security_is_on_unless_somebody_says_otherwise(tmp_path, elsewhere):
     assert runner.invoke(cli, ["keys", "keys", "--nodes", "2", "--host", "10.0.0.7"]).exit_code == 0
     shown = runner.invoke(cli, ["serve", "run.toml", "--keys", "keys", "--app-only"]).output
     assert "--enable-supernode-auth" in shown and "--insecure" not in shown
+    assert "flower-superlink --host 127.0.0.1 --port" in shown  # whatever --host says
+    assert "flower.proxy --host 0.0.0.0 --port 8000" in shown and "--keys keys" in shown
     assert shown.count("flwr supernode register keys/node-") == 2 and "flwr run runs/run/app" in shown
     assert (elsewhere / "runs/run/app/pyproject.toml").exists()
 
 
 def test_commands(tmp_path):
-    open_link = Link("0.0.0.0", 9, None, tmp_path)
-    assert open_link.superlink()[-1] == "--insecure" and open_link.address == "127.0.0.1:9"
+    open_link = Link("0.0.0.0", 9, 7, None, tmp_path)
+    assert open_link.superlink()[-1] == "--insecure" and open_link.address == "127.0.0.1:7"
+    assert open_link.public_address == "127.0.0.1:9" and Link("::", 9, 7, None, tmp_path).public_address == "::1:9"
+    assert "--keys" not in open_link.proxy() and open_link.proxy()[3:7] == ["--host", "0.0.0.0", "--port", "9"]
     secured = supernode("host:8000", tmp_path / "ca.crt", tmp_path / "key", 7, {"client": 1, "data": "a b"})
     assert "--insecure" not in secured and secured[-1] == 'client=1 data="a b"'
     assert environment(tmp_path)["FLWR_TELEMETRY_ENABLED"] == "0"
+
+
+def test_a_server_without_its_proxy_stops(tmp_path, monkeypatch):
+    monkeypatch.setattr(Link, "run", lambda self, app: ["sleep", "60"])
+    server = Server(Link("127.0.0.1", 9, 7, None, tmp_path), lambda text: None)
+    server.proxy_log.write_text("its last words\n")
+    with subprocess.Popen(["true"]) as server._proxy:
+        server._proxy.wait()
+        with pytest.raises(RunError, match=r"the proxy is gone, and nodes cannot reach the server: its last words"):
+            server.play(tmp_path, RunFolder(tmp_path / "run"), 3, print)
+
+
+def test_a_port_that_is_taken(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for link, flag in (((port, 1), "--port"), ((1, port), "--superlink-port")):
+            with (
+                pytest.raises(RunError, match=f"choose another {flag}"),
+                Server(Link("127.0.0.1", *link, None, tmp_path), print).open(),
+            ):
+                pass
 
 
 def test_mistakes_are_one_line(tmp_path, elsewhere):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from outside import Outside
 from real import Processes, process_of
 
 from fedsparsify import METHODS, RunConfig, load, run
@@ -36,7 +39,24 @@ def check_equal(federation: Processes, tolerance: float = 1e-5) -> None:
         assert mine.phases["wait"] > 0
 
 
-def test_the_same_model_as_the_simulator(tmp_path):
+def attack(federation: Processes) -> None:
+    """Try everything that a caller with `ca.crt` alone can try."""
+    outside = Outside(federation.superlink, federation.folder / "keys/ca.crt")
+    calls = outside.calls()
+    assert set(calls.values()) == {404}, calls
+    assert {"start-run", "stop-run", "list-nodes", "register-node", "pull-artifacts"} <= {
+        path.removeprefix("/v1/control/") for path in calls
+    }
+    assert set(map(tuple, outside.tricks().values())) == {(404,)}
+    assert set(outside.fleet_calls().values()) <= {401, 403}
+    assert set(outside.fleet_calls(bytes(1 << 17)).values()) == {413}
+    port = int(re.search(r"flower-superlink --host 127\.0\.0\.1 --port (\d+)", federation.words("serve"))[1])
+    for address in ("127.0.0.2", socket.gethostbyname(socket.gethostname())):
+        with socket.socket() as probe:  # a server at 0.0.0.0 would answer there
+            assert address == "127.0.0.1" or probe.connect_ex((address, port))
+
+
+def test_the_same_model_as_the_simulator_in_spite_of_strangers(tmp_path):
     config = RunConfig(clients=2, rounds=3, epochs=2, sparsity=0.9, min_clients=2)
     make_keys(tmp_path / "strangers", ["127.0.0.1"], 1)
     with Processes(tmp_path, config) as federation:
@@ -50,6 +70,7 @@ def test_the_same_model_as_the_simulator(tmp_path):
             assert keyless.wait(180) and "2001" in federation.words("keyless")
         assert stranger.wait(180) and "2004" in federation.words("join-7")  # a key that nobody registered
         assert misled.wait(180) and "CERTIFICATE_VERIFY_FAILED" in federation.words("join-8")
+        attack(federation)
         assert serve.wait(600) == 0, federation.words("serve")
         assert all(client.poll() is None for client in clients)  # they wait for the next run
         assert "round 3/3" in federation.words("serve")
@@ -70,7 +91,7 @@ def test_every_method_is_the_same_as_in_the_simulator(tmp_path, method):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", ["flwr-serverapp", "flower-superlink", "serve"])
+@pytest.mark.parametrize("victim", ["flwr-serverapp", "flower-superlink", "flower.proxy", "serve", "serve -9"])
 def test_what_is_killed_at_the_server_goes_on_from_its_checkpoint(tmp_path, victim):
     config = RunConfig(clients=2, rounds=5, epochs=1, sparsity=0.9, min_clients=2, momentum=0.5, keep_optimizer=True)
     with Processes(tmp_path, config) as federation:
@@ -82,10 +103,15 @@ def test_what_is_killed_at_the_server_goes_on_from_its_checkpoint(tmp_path, vict
         if victim == "serve":
             serve.terminate()  # as a service manager does
             assert serve.wait(180) == 130 and "Nothing is lost" in federation.words("serve")
+        elif victim == "serve -9":
+            superlink = Path(f"/proc/{process_of(serve.pid, 'flower-superlink')}")
+            serve.kill()
+            federation.until(lambda: not superlink.exists(), 60)
         else:
             os.kill(process_of(serve.pid, victim), signal.SIGKILL)
-        if victim == "flower-superlink":
+        if victim in ("flower-superlink", "flower.proxy"):
             assert serve.wait(300) == 2 and "--resume" in federation.words("serve")
+            assert "is gone" in federation.words("serve")
         if victim != "flwr-serverapp":  # that one is started again by itself
             where = ["--keys", "keys", "--host", "127.0.0.1", "--port", federation.port]
             serve = federation.start("again", "serve", "--out", "run", "--resume", *where)
