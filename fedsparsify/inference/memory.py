@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from threading import Lock
+from threading import RLock
 from weakref import finalize
 
 from ..errors import ModelError
@@ -27,7 +27,7 @@ class Memory:
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise ModelError(f"max_memory is a number of bytes, at least 1. Received: {limit!r}.")
         self.limit, self.taken = limit, 0
-        self._lock = Lock()
+        self._lock = RLock()  # arrays may be freed, and so given back, while some are taken
 
     def expect(self, amount: int, what: str) -> None:
         """Refuse what does not fit beside what is taken."""
