@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from fedsparsify.cli_inference import Size, bench, infer
 from fedsparsify.errors import DataError, FedSparsifyError, ModelError
 from fedsparsify.networks import build, model_of
-from fedsparsify.tracing import graph_facts
+from fedsparsify.tracing import trace
 from fedsparsify.wire.artefact import save
 
 FACTS: dict[str, Any] = {
@@ -27,7 +27,7 @@ FACTS: dict[str, Any] = {
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     module = build("fc", (1, 4, 4), 3, seed=1)
-    save(tmp_path / "model.fsz", model_of(module), FACTS | graph_facts(module))
+    save(tmp_path / "model.fsz", model_of(module), FACTS | {"graph": [node.to_json() for node in trace(module)]})
     return tmp_path / "model.fsz"
 
 
@@ -70,7 +70,7 @@ def test_bench_compares_what_is_installed(model: Path) -> None:
 
 def test_bench_asks_for_a_shape_that_the_file_does_not_say(tmp_path: Path) -> None:
     module = build("fc", (1, 4, 4), 3, seed=1)
-    save(tmp_path / "model.fsz", model_of(module), graph_facts(module))
+    save(tmp_path / "model.fsz", model_of(module), {"graph": [node.to_json() for node in trace(module)]})
     with pytest.raises(FedSparsifyError, match="give it as --shape 3x32x32"):
         call(bench, tmp_path / "model.fsz")
     with pytest.raises(FedSparsifyError, match="a shape reads like 3x32x32"):
@@ -124,7 +124,7 @@ def test_a_batch_that_does_not_fit_is_not_drawn(model: Path) -> None:
 )
 def test_preprocessing_that_a_file_cannot_mean(model: Path, fact: dict[str, Any]) -> None:
     module = build("fc", (1, 4, 4), 3, seed=1)
-    save(model, model_of(module), FACTS | fact | graph_facts(module))
+    save(model, model_of(module), FACTS | fact | {"graph": [node.to_json() for node in trace(module)]})
     np.save(model.parent / "raw.npy", np.zeros((2, 1, 4, 4), np.uint8))
     with pytest.raises(ModelError, match="the file's preprocessing must be"):
         call(infer, model, model.parent / "raw.npy")
@@ -133,7 +133,7 @@ def test_preprocessing_that_a_file_cannot_mean(model: Path, fact: dict[str, Any]
 @pytest.mark.parametrize("shape", ["1x4", 5, None, [], [1, -4, 4], [1, 4.0, 4], [True, 4, 4], [10**30, 1, 1], {"a": 1}])
 def test_shapes_that_a_file_cannot_mean(model: Path, shape: Any) -> None:
     module = build("fc", (1, 4, 4), 3, seed=1)
-    save(model, model_of(module), FACTS | {"shape": shape} | graph_facts(module))
+    save(model, model_of(module), FACTS | {"shape": shape} | {"graph": [node.to_json() for node in trace(module)]})
     with pytest.raises(ModelError, match="a shape reads like 3x32x32"):
         call(bench, model)
 
@@ -141,6 +141,6 @@ def test_shapes_that_a_file_cannot_mean(model: Path, shape: Any) -> None:
 @pytest.mark.parametrize("labels", [5, "abc", {"0": "cat"}, ["cat"], None])
 def test_labels_that_a_file_cannot_mean_are_numbers(model: Path, labels: Any) -> None:
     module = build("fc", (1, 4, 4), 3, seed=1)
-    save(model, model_of(module), FACTS | {"labels": labels} | graph_facts(module))
+    save(model, model_of(module), FACTS | {"labels": labels} | {"graph": [node.to_json() for node in trace(module)]})
     np.save(model.parent / "x.npy", np.ones((4, 1, 4, 4), np.float32))
     assert set(call(infer, model, model.parent / "x.npy").splitlines()[-4:]) <= {"0", "1", "2", "cat"}
