@@ -11,20 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import INPUT
-from ..model import Floats
 from .arena import LINE_FLOATS, allocate
 from .bands import in_bands, seams
-from .layers import Layer, Recipe, choose, make, pools_too
+from .fields import affine_of, source_of, target_of
+from .layers import Layer, Recipe, choose, make, making_bytes, pools_too
 from .measured import costs
+from .memory import Memory
 from .operations import Kind, table_of
-from .pieces import Pieces, runs_of
-from .plan import Level, Place, inputs_of, levels_of, places_of, pools_behind
+from .pieces import Pieces, int32, runs_of
+from .plan import Level, Place, check_reach, inputs_of, levels_of, named, places_of, pools_behind
 from .shapes import Shape
 from .steps import CURVES, Add, Affine, Conv, Curve, Flatten, Pool, Softmax, Step
 from .windows import pool_windows
 from .workers import Workers
 
 Integers = NDArray[np.int32]
+ROW_BYTES = 2048  # of a row while it is a dictionary
+PIXEL_BYTES = 80  # that a table of pixels takes per pixel while it is made
 FAR_ARENA = 1 << 19  # of an arena whose values do not stay in the second-level cache
 CONVOLUTIONS = (Kind.SPARSE, Kind.SMALL, Kind.LINEAR, Kind.LONE, Kind.DENSE, Kind.WINOGRAD)
 
@@ -42,9 +45,11 @@ class Builder:
         kernels: str,
         workers: int,
         recipes: dict[str, Recipe],
+        memory: Memory,
     ) -> None:
         for step in steps:
             shapes.setdefault(step.name, shapes[step.inputs[0]])
+        self.memory = memory
         self.shapes, self.lanes, self.kernels, self.workers = shapes, lanes, kernels, Workers(workers)
         self.total, self.wide, self.steps = 1 if single else wide * lanes, wide, steps
         self.output = steps[-1].name
@@ -71,10 +76,17 @@ class Builder:
             if step.name in self.pools and not pools_too(self.recipes[step.name], step, target):
                 del self.pools[step.name]
         self._allocate()
+        self.read = [inputs_of(level) for level in self.levels]
+        wanted = [set(names) for names in self.read]
+        self.later = [
+            {name: [k for k in range(index + 1, len(self.levels)) if name in wanted[k]] for name in level.blocks}
+            for index, level in enumerate(self.levels)
+        ]
         for image in range(0, self.total, self.images[-1]):
             self._emit(len(self.levels) - 1, image)
         if self.workers.count > 1:
             self.workers.gather()
+        self._expect(0, "the prepared network")
 
     def _lay(self, levels: list[Level]) -> None:
         """Give every value of some levels a place."""
@@ -82,7 +94,17 @@ class Builder:
         self.images = [min(self.total, self.wide * self.lanes // prod(level.grid)) for level in levels]
         lone = self.total == 1 and self.kernels != "dense"
         self.places = [places_of(level, self.shapes, self.lanes, self.wide, lone) for level in levels]
+        for level, places in zip(levels, self.places, strict=True):
+            check_reach(level, places)
         self._allocate()
+        largest = max((place.size, name) for places in self.places for name, place in places.items())[1]
+        self._expect(0, f"the network, whose largest value is {named(largest)},")
+
+    def _expect(self, amount: int, what: str) -> None:
+        """Refuse what does not fit beside the arena, the rows, and the constants, which are joined by a copy."""
+        rows = sum(map(len, self.workers.rows))
+        constants = self.stream.bytes + self.params.bytes + self.indices.bytes
+        self.memory.expect(4 * self.arena_floats + ROW_BYTES * rows + 2 * constants + amount, what)
 
     def _allocate(self) -> None:
         self.floats = LINE_FLOATS  # a guard: shifted reads may begin a vector early
@@ -118,14 +140,13 @@ class Builder:
         if any(INPUT in step.inputs for step in level.steps):
             self._pack(places[INPUT], image, self.images[index])
             self._halo(places[INPUT], image)
-        for name in inputs_of(level):
+        for name in self.read[index]:
             self._halo(places[name], image)
         for step in level.steps:
             self._step(step, places, image)
             self._halo(places[step.name], image)
-            for later in range(index + 1, len(self.levels)):
-                if step.name in inputs_of(self.levels[later]):
-                    self._move(places[step.name], self.places[later][step.name], image, index, later)
+            for later in self.later[index][step.name]:
+                self._move(places[step.name], self.places[later][step.name], image, index, later)
             if step.name == self.output:
                 self._unpack(places[step.name], image, self.images[index])
 
@@ -165,15 +186,16 @@ class Builder:
     def _pixels(self, place: Place, images: int) -> Integers:
         """Where each image's pixels lie, from the place's origin."""
         _, height, width = place.shape
+        self._expect(PIXEL_BYTES * images * height * width, "a table of pixels")
         y, x, n = np.arange(height)[:, None], np.arange(width), np.arange(images)[:, None, None]
         by, i = np.divmod(y, place.block[0])
         bx, j = np.divmod(x, place.block[1])
         lane = n % self.lanes * prod(place.grid) + by * place.grid[1] + bx
-        return np.asarray(i * place.row + (j + n // self.lanes) * self.lanes + lane, np.int32).reshape(images, -1)
+        return int32(i * place.row + (j + n // self.lanes) * self.lanes + lane).reshape(images, -1)
 
     def _samples(self, shape: Shape, images: int) -> Integers:
         size, pixels = prod(shape), shape[1] * shape[2]
-        return np.asarray(np.arange(images)[:, None] * size + np.arange(pixels), np.int32)
+        return int32(np.arange(images)[:, None] * size + np.arange(pixels))
 
     def _pairs(self, source: Integers, target: Integers) -> dict[str, Any]:
         """A table of what goes where."""
@@ -264,6 +286,7 @@ class Builder:
             case Pool() if self.pools.get(step.inputs[0]) is step:
                 return  # the convolution has done it
             case Pool():
+                self._expect(40 * prod(target.block), f"layer {step.name!r}")
                 rows, columns, factors = pool_windows(step, source, target)
                 constants = {"affine": step.affine, "factors": factors}
                 flags = {"flag": int(step.mean), "tile": int(step.plain), "low": step.low, "high": step.high}
@@ -312,7 +335,9 @@ class Builder:
             if last == first:
                 continue
             if (step.name, first) not in self.prepared:
-                layer = make(recipe, step.part(first, last), source, target)
+                part = step.part(first, last)
+                self._expect(making_bytes(recipe, part, self.lanes), f"layer {step.name!r}")
+                layer = make(recipe, part, source, target)
                 if pooled:
                     layer = layer.behind(*affine_of(self.pools[step.name].affine, first, last))
                 start = {"target": into.origin + first * into.channel, "channels": last - first}
@@ -333,10 +358,16 @@ class Builder:
         mine = -(-target.shape[0] // self.workers.count)
         ends = {**source_of(source), **target_of(target), "channels": mine}
 
-        def measured(layers: Sequence[Layer]) -> list[float]:
+        def measured(recipes: Sequence[Recipe]) -> list[float]:
+            """For the channels that one worker makes; Winograd's workers all transform the whole input."""
+            part = step.part(0, mine)
+            needed = sum(making_bytes(recipe, part, self.lanes) for recipe in recipes)
+            self._expect(needed, f"layer {step.name!r}")
+            layers = [make(recipe, part, source, target) for recipe in recipes]
+            self._expect(needed + 4 * max(layer.scratch for layer in layers), f"layer {step.name!r}")
             return costs(layers, ends, self.floats, self.lanes, far=self.total == 1)
 
-        return choose(step, source, target, self.kernels, measured, mine, self.total == 1)
+        return choose(step, source, target, self.kernels, measured, self.total == 1)
 
     def _layer(self, layer: Layer) -> dict[str, Any]:
         """The fields of a convolution's row that point at its constants."""
@@ -347,27 +378,3 @@ class Builder:
         if layer.table is not None:
             made["table"] = self.indices.add(layer.table)
         return made
-
-
-def affine_of(affine: tuple[Floats, Floats] | None, first: int, last: int) -> list[Floats]:
-    """Scale and shift of some channels."""
-    return [part[first:last] for part in affine or (np.ones(last, np.float32), np.zeros(last, np.float32))]
-
-
-def target_of(place: Place) -> dict[str, Any]:
-    """The fields of a row that writes a value."""
-    rows, columns = place.block
-    ends = {"target": place.origin, "target_channel": place.channel, "target_row": place.row}
-    return {**ends, "rows": rows, "columns": columns}
-
-
-def source_of(place: Place) -> dict[str, Any]:
-    """The fields of a row that reads a value."""
-    ends = {"source": place.origin, "source_channel": place.channel, "source_row": place.row}
-    return {**ends, "depth": place.shape[0]}
-
-
-def weight_vectors(steps: Sequence[Step], shapes: dict[str, Shape], lanes: int) -> float:
-    """About how many vector multiplications one image takes."""
-    convolutions = [step for step in steps if isinstance(step, Conv)]
-    return sum(s.weight.places.size * prod(shapes[s.name][1:]) for s in convolutions) / lanes

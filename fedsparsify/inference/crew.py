@@ -56,6 +56,13 @@ class Crew:
             self._arenas[program] = program.arena(1 if len(program.tables) > 1 else members)
         return self._arenas[program]
 
+    def clear(self) -> None:
+        """Free the working memory, unless a job runs in it; orders that point there are not served any more."""
+        if self.lock.acquire(blocking=False):
+            self.lost = True
+            self._arenas.clear()
+            self.lock.release()
+
     def run(self, orders: Orders, members: int, x: Floats, y: Floats, comings: int) -> None:
         """Some orders: each for the member of its number, who come to the gate so often, or, if never, for who is free.
 

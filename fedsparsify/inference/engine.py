@@ -12,21 +12,24 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..errors import ModelError
+from ..errors import ModelError, WireError
 from ..graph import INPUT, Node
 from ..model import Floats, SparseModel, Survivors
 from ..native.lines import address_of
 from ..native.machine import cores_here, lanes_here
 from ..wire.artefact import load, load_network
-from .builder import weight_vectors
+from ..wire.graphs import parse_graph
 from .crew import Crew
 from .layers import KERNELS, Recipe, surely_dense
+from .memory import Memory, OutOfMemory
 from .native import native_code
 from .operations import Orders
 from .pace import Pace
+from .plan import GRIDS, named
 from .program import Program, build_program
-from .shapes import Shape, is_flat, shapes_of
+from .shapes import Shape, is_flat, shapes_of, weight_vectors
 from .steps import Conv, Flatten, read_steps
 
 Key = tuple[tuple[int, ...], bool, int, int]  # shape of a sample, one image?, vectors side by side, workers
@@ -69,24 +72,43 @@ class Engine:
         graph: Sequence[Node] | None = None,
         lanes: int | None = None,
         kernels: str = "auto",
+        max_memory: int | None = None,
     ) -> None:
-        """Read a model.fsz, or take a model with the graph of its network. `lanes` overrides the machine's width."""
+        """Read a model.fsz, or take a model with the graph of its network.
+
+        Args:
+            model: a file, or a model whose `graph` is given.
+            threads: that serve a batch; all cores where None.
+            graph: what the network computes, where the file does not say.
+            lanes: floats in a vector, 16, 8 or 4, in place of the machine's.
+            kernels: `auto`, `sparse` or `dense`.
+            max_memory: bytes that the engine may take for prepared weights, working memory of all threads, outputs and
+                converted inputs; half of the machine's memory where None. What would need more is a ModelError.
+
+        Example:
+            engine = Engine("model.fsz", max_memory=2 * 10**9)
+            logits = engine.run(images)
+        """
         started = perf_counter()
-        if isinstance(model, SparseModel):
-            tensors: Mapping[str, Floats | Survivors] = model.tensors()
-        elif graph is None:
+        if isinstance(model, SparseModel) and graph is None:
+            raise ModelError("a SparseModel alone does not say what its network computes; give the graph too.")
+        if graph is None:
+            assert not isinstance(model, SparseModel)
+            tensors: Mapping[str, Floats | Survivors]
             graph, tensors = load_network(model)
         else:
-            tensors = load(model).tensors()
-        if graph is None:
-            raise ModelError("a SparseModel alone does not say what its network computes; give the graph too.")
+            whole = model if isinstance(model, SparseModel) else load(model)
+            graph, tensors = _checked(graph, whole), whole.tensors()
         self.threads = threads or cores_here()
         self.lanes = lanes or lanes_here()
+        if self.lanes not in GRIDS:
+            raise ModelError(f"lanes are one of {', '.join(map(str, GRIDS))}. Received: {lanes!r}.")
+        self._memory = Memory(max_memory)
         if kernels not in KERNELS:
             raise ModelError(f"kernels are one of {', '.join(KERNELS)}. Received: {kernels!r}.")
         self.kernels = kernels
         self._native = native_code(self.lanes)
-        self._steps = read_steps(graph, tensors)
+        self._steps = read_steps(graph, tensors, self._memory)
         self._programs: dict[Key, Program] = {}
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._crew: Crew | None = None
@@ -99,8 +121,15 @@ class Engine:
     def run(self, batch: Any) -> Floats:
         """Logits of a batch: (images, …) → (images, classes)."""
         started = perf_counter()
-        x = np.ascontiguousarray(batch, np.float32)
+        x = batch if type(batch) is np.ndarray else _array(batch)
+        flags = x.flags
+        ready = x.dtype == np.float32 and flags.c_contiguous and flags.aligned
+        if not ready and x.dtype.kind not in "fiub":
+            raise ModelError(f"a batch holds real numbers. Received: an array of {x.dtype}.")
         plan = self._plans.get(x.shape) or self._plan(x.shape)
+        if not ready:
+            self._memory.expect(4 * x.size, "a copy of the batch as float32")
+            x = np.require(x, np.float32, ["C", "A"])
         y = np.empty(plan.outputs, np.float32)
         if plan.members == 1 or not self._run_together(plan, x, y):
             self._run_alone(plan, x, y)
@@ -108,17 +137,51 @@ class Engine:
             self.first_run_seconds = perf_counter() - started
         return y
 
+    @property
+    def max_memory(self) -> int:
+        """Bytes that the engine may take."""
+        return self._memory.limit
+
     def _plan(self, batch: tuple[int, ...]) -> Plan:
-        """How batches of a shape are divided; remembered, as looking takes as long as a small network."""
+        """How batches of a shape are served; remembered, as looking takes as long as a small network.
+
+        By fewer threads, and without what was prepared for other shapes, where there is no memory for that.
+        """
         if len(batch) < 2:
             raise ModelError(f"a batch has a dimension for the images. Received: shape {batch}.")
+        for threads, alone in ((self.threads, False), (self.threads, True), (1, True)):
+            if alone:
+                self._forget()
+            try:
+                plan = self._divided(batch, threads)
+                break
+            except OutOfMemory:
+                if threads == 1 and alone:
+                    raise
+            except MemoryError:
+                raise OutOfMemory("the system has less memory than the engine may take; set max_memory.") from None
+        if len(self._plans) >= MOST_PLANS:
+            self._plans.clear()
+        self._plans[batch] = plan
+        return plan
+
+    def _forget(self) -> None:
+        """Let go of all that was prepared; which kernels were chosen is kept, so that bits stay what they were."""
+        with self._lock:
+            if self._crew is not None:
+                self._crew.clear()
+            self._programs, self._plans, self._crew = {}, {}, None
+
+    def _divided(self, batch: tuple[int, ...], most: int) -> Plan:
+        """How batches of a shape are divided among so many threads at the most."""
         images, sample = batch[0], batch[1:]
         shape = self._sample_shape(sample)
         made = self._shapes_of(shape)[self._steps[-1].name]
         outputs = (images, prod(made)) if is_flat(self._steps, len(sample)) else (images, *made)
         vectors = weight_vectors(self._steps, self._shapes_of(shape), self.lanes)
         least = FLAT_VECTORS if self._surely_dense(shape) else DIVIDED_VECTORS
-        threads = self.threads if images * vectors > least else 1
+        self._memory.expect(4 * prod(outputs), f"the output {outputs}")
+        threads = most if images * vectors > least else 1
         sizes = 4 * prod(sample), 4 * prod(made)
         jobs = [
             Job(self._program(key), first * sizes[0], first * sizes[1], count)
@@ -129,14 +192,14 @@ class Engine:
             for program in dict.fromkeys(job.program for job in jobs)
         ]
         large = vectors > SHARED_VECTORS if images == 1 else len(shape) == 1 and images * vectors > FLAT_VECTORS
-        if self.threads > 1 and len(jobs) == 1 and large:
+        if most > 1 and len(jobs) == 1 and large:
             key = (shape, images == 1, self._width(images, shape, 1), self.threads)
             plan = Plan(outputs, jobs, alone, self.threads, self._program(key))
         else:
             plan = Plan(outputs, jobs, alone, max(1, min(threads, len(jobs))))
-        if len(self._plans) >= MOST_PLANS:
-            self._plans.clear()
-        self._plans[batch] = plan
+        arenas = sum(program.arena_bytes for program, _ in alone) * (self.threads if plan.members > 1 else 1)
+        arenas += plan.shared.arena_bytes if plan.shared else 0
+        self._memory.expect(4 * prod(outputs) + arenas, f"working memory for a batch of {images:,}")
         return plan
 
     def _sample_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -163,7 +226,10 @@ class Engine:
     def _shapes_of(self, shape: tuple[int, ...]) -> dict[str, Shape]:
         """Shapes of all values, for samples of one shape."""
         if shape not in self._shapes:
-            self._shapes[shape] = shapes_of(self._steps, shape)
+            shapes = shapes_of(self._steps, shape)
+            for name, sides in shapes.items():
+                self._memory.expect(4 * prod(sides), f"{named(name)}, of {sides} values per sample,")
+            self._shapes[shape] = shapes
         return self._shapes[shape]
 
     def _surely_dense(self, shape: tuple[int, ...]) -> bool:
@@ -237,7 +303,26 @@ class Engine:
                     shapes = dict(self._shapes_of(shape))
                     recipes = self._recipes.setdefault(key[:3], {})
                     self._programs[key] = build_program(
-                        self._steps, shapes, self.lanes, single, wide, self.kernels, workers, recipes
+                        self._steps, shapes, self.lanes, single, wide, self.kernels, workers, recipes, self._memory
                     )
                 known = self._programs[key]
         return known
+
+
+def _checked(graph: Sequence[Node], model: SparseModel) -> tuple[Node, ...]:
+    """A graph that did not come from a file, held to the same rules."""
+    try:
+        return parse_graph([node.to_json() for node in graph], model.layout)
+    except WireError as error:
+        raise ModelError(str(error)) from None
+
+
+def _array(batch: Any) -> NDArray[Any]:
+    """Anything that numpy sees as an array."""
+    try:
+        made = np.asarray(batch)
+    except (ValueError, TypeError, RuntimeError, OverflowError, MemoryError) as error:
+        raise ModelError(f"a batch is one array of numbers, (images, …): {error}") from None
+    if np.ma.isMaskedArray(batch):
+        raise ModelError("a batch is an array without masked values. Received: a masked array.")
+    return made

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..model import Floats
 from . import streams
 from .operations import PLANE_GAP, TILES, Kind
+from .pieces import int32
 from .plan import SMALL, Place, winograd_fits
 from .steps import Conv, Pair
 from .winograd import POINTS, factors, frequencies, of_weights
@@ -39,7 +40,7 @@ class Layer:
         return replace(self, params=np.concatenate([bias, scale, shift, rest]))
 
 
-Costs = Callable[[Sequence[Layer]], Sequence[float]]
+Costs = Callable[[Sequence["Recipe"]], Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,8 @@ class Recipe:
     columns: int = 4  # of Winograd's tiles
 
 
-def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs, mine: int, single: bool) -> Recipe:
-    """The kernel to take: `auto` measures where both could be the faster one, for the channels that one worker makes.
-
-    Winograd's workers all transform the whole input.
-    """
+def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs, single: bool) -> Recipe:
+    """The kernel to take: `auto` measures where both could be the faster one."""
     if source.lone:
         return Recipe(Kind.LONE)
     tile = TILES[streams.tile_for(target.block, source.lanes, step.stride)]
@@ -73,8 +71,7 @@ def choose(step: Conv, source: Place, target: Place, kernels: str, costs: Costs,
         return dense
     if density < SURELY_SPARSE:
         return sparse
-    part = step.part(0, mine)
-    seconds = costs([make(recipe, part, source, target) for recipe in (sparse, dense)])
+    seconds = costs([sparse, dense])
     return dense if seconds[1] < CLEARLY * seconds[0] else sparse
 
 
@@ -133,6 +130,22 @@ def make(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
             return _winograd(recipe, step, source)
 
 
+def making_bytes(recipe: Recipe, step: Conv, lanes: int) -> int:
+    """Memory that `make` takes at the most, all arrays on the way included."""
+    outputs, depth, *sides = step.weight.shape
+    left, area, visits = step.weight.places.size, prod(sides), recipe.blocks * outputs
+    match recipe.kind:
+        case Kind.DENSE:
+            return 20 * (outputs + 15) * (depth * area + 1) + 64 * depth * area + 24 * left
+        case Kind.WINOGRAD:
+            return frequencies(recipe.columns) * (outputs + 15) * (depth + 1) * 36 + 108 * outputs * depth + 24 * left
+        case Kind.LONE:
+            return (64 * lanes + 128) * left + 64 * outputs
+        case Kind.SMALL:
+            return 256 * left + 320 * visits
+    return 320 * left + 12 * min(left, outputs * depth) * area + 160 * visits
+
+
 def _sparse(recipe: Recipe, step: Conv, source: Place, target: Place) -> Layer:
     tile = streams.tile_for(target.block, source.lanes, step.stride)
     stream = streams.sparse_stream(step, source, recipe.blocks, recipe.paired)
@@ -168,7 +181,7 @@ def _dense(step: Conv, source: Place, target: Place) -> Layer:
     offsets = c * source.channel + rows_at + (kx * step.dilation[1] - step.padding[1]) * source.lanes
     fields = {"tile": tiles, "blocks": blocks, "count": offsets.size, **_strides(step, source)}
     params = np.concatenate([bias, packed.ravel()])
-    return Layer(Kind.DENSE, fields, params, 0, table=(4 * offsets).astype(np.int32))
+    return Layer(Kind.DENSE, fields, params, 0, table=int32(4 * offsets, f"layer {step.name!r}"))
 
 
 def _winograd(recipe: Recipe, step: Conv, source: Place) -> Layer:
@@ -180,7 +193,7 @@ def _winograd(recipe: Recipe, step: Conv, source: Place) -> Layer:
     turned = np.einsum("fy,ocyx,gx->fgoc", turns[0], step.weight.dense().astype(np.float64), turns[1], optimize=True)
     weights[:, :outputs] = turned.reshape(planes, outputs, depth)
     packed = weights.reshape(planes, blocks, many, depth).swapaxes(2, 3)
-    offsets = np.arange(depth, dtype=np.int32) * (4 * source.lanes)
+    offsets = int32(np.arange(depth) * (4 * source.lanes), f"layer {step.name!r}")
     corner = -step.padding[0] * source.row - step.padding[1] * source.lanes
     table = factors(recipe.columns)
     fields = {"tile": recipe.columns, "blocks": blocks, "low": step.low, "high": step.high, "corner": corner}

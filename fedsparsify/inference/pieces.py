@@ -8,6 +8,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ModelError
+
 RUNS = (4, 2)  # floats that are moved at a time, where they stay together
 
 
@@ -22,7 +24,7 @@ class Pieces:
 
     def add(self, array: Any) -> int:
         """Where the array lies."""
-        part = np.ascontiguousarray(array, self._dtype).ravel()
+        part = int32(array).ravel() if self._dtype is np.int32 else np.ascontiguousarray(array, self._dtype).ravel()
         alike = self._known.setdefault(crc32(part.data), [])
         for place, known in alike:
             if known.size == part.size and known.tobytes() == part.tobytes():
@@ -32,9 +34,29 @@ class Pieces:
         self._size += part.size
         return alike[-1][0]
 
+    @property
+    def bytes(self) -> int:
+        """Of all that was added."""
+        return 4 * self._size
+
     def joined(self) -> NDArray[Any]:
         """All of them as one array."""
         return np.concatenate([np.zeros(0, self._dtype), *self._parts])
+
+
+def int32(values: Any, what: str = "a table") -> NDArray[np.int32]:
+    """Counts and offsets as the kernels read them: the only place where they become 32 bits wide."""
+    array = np.asarray(values)
+    if array.dtype != np.int32:
+        check_bits(array, 32, what)
+    return np.ascontiguousarray(array, np.int32)
+
+
+def check_bits(values: NDArray[Any], bits: int, what: str) -> None:
+    """Refuse numbers that so many bits do not hold."""
+    least, most = (int(values.min()), int(values.max())) if values.size else (0, 0)
+    if not -(1 << bits - 1) <= least <= most < 1 << bits - 1:
+        raise ModelError(f"{what} needs an offset of {max(-least, most):,}, which {bits} bits do not hold.")
 
 
 def runs_of(source: NDArray[np.int32], target: NDArray[np.int32]) -> tuple[NDArray[np.int32], int]:

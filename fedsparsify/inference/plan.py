@@ -10,11 +10,14 @@ that kept most of their weights, blocks are twice as wide as high, as Winograd's
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, inf, prod
 
+from ..errors import ModelError
 from ..graph import INPUT
+from .memory import size_of
 from .shapes import Shape
 from .steps import Add, Affine, Conv, Flatten, Pair, Pool, Step
 
@@ -157,10 +160,11 @@ def _longest(
         entering = {name: _block(shapes[name], grid, rounding) for name in step.inputs if name not in blocks}
         if any(b > WASTE * a for n, r in entering.items() for a, b in zip(_block(shapes[n], grid, 1), r, strict=True)):
             return blocks, count
-        made = _fit(step, shapes, blocks | entering, grid, least)
+        made = _fit(step, shapes, {name: blocks.get(name) or entering[name] for name in step.inputs}, grid, least)
         if made is None:
             return blocks, count
-        blocks |= entering | {step.name: made}
+        blocks |= entering
+        blocks[step.name] = made
     return blocks, len(steps)
 
 
@@ -209,8 +213,11 @@ def places_of(level: Level, shapes: dict[str, Shape], lanes: int, wide: int, lon
         channels, rows, columns = shapes[name]
         shape = channels, rows // level.bands, columns
         places[name] = Place(shape, level.grid, (block[0], block[1] * wide), lanes, bands=level.bands)
-    for name, place in places.items():
-        place.lone = lone and all(_reads_alone(step, place) for step in level.steps if name in step.inputs)
+    for place in places.values():
+        place.lone = lone
+    for step in level.steps:
+        for name in step.inputs:
+            places[name].lone = places[name].lone and _reads_alone(step, places[name])
     for step in level.steps:
         # Where a lane holds whole images, a pool's windows are cut at the border; flat values have no border.
         if wide > 1 or not isinstance(step, (Conv, Pool)) or (isinstance(step, Pool) and level.grid == (1, 1)):
@@ -227,6 +234,23 @@ def places_of(level: Level, shapes: dict[str, Shape], lanes: int, wide: int, lon
     return places
 
 
+def check_reach(level: Level, places: dict[str, Place]) -> None:
+    """Refuse values that offsets of 32 bits do not reach: a convolution's count bytes, others floats of a channel."""
+    streamed = {step.inputs[0] for step in level.steps if isinstance(step, Conv)}
+    for name, place in places.items():
+        if (4 * place.size if name in streamed else place.channel) >= 1 << 31:
+            shape = " × ".join(f"{side:,}" for side in place.shape)
+            raise ModelError(
+                f"{named(name)} ({shape}) takes {size_of(4 * place.size)} with its border, in one piece, "
+                "which offsets of 32 bits do not reach. Give smaller images."
+            )
+
+
+def named(name: str) -> str:
+    """A value, for a message."""
+    return "the input" if name == INPUT else f"layer {name!r}"
+
+
 def _reads_alone(step: Step, place: Place) -> bool:
     """Whether a step is a sparse convolution that may read a value without a halo."""
     pixels = place.grid != (1, 1) and place.block == (1, 1) and not place.ragged and place.bands == 1
@@ -238,10 +262,15 @@ def _reads_alone(step: Step, place: Place) -> bool:
 def separate_fills(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Give a largest-value pool that needs -∞ around its input a copy of its own where others need zeros."""
     made: list[Step] = []
+    reads, names = Counter(name for step in steps for name in step.inputs), {step.name for step in steps}
     for step in steps:
-        shared = isinstance(step, Pool) and sum(other.inputs.count(step.inputs[0]) for other in steps) > 1
+        shared = reads[step.inputs[0]] > 1
         if isinstance(step, Pool) and shared and not step.mean and (step.ceil or any(step.padding)):
-            copy = Affine(f"{step.name}.input", step.inputs)
+            name = f"{step.name}.input"
+            while name in names:
+                name += "'"
+            names.add(name)
+            copy = Affine(name, step.inputs)
             made += [copy, replace(step, inputs=(copy.name,))]
         else:
             made.append(step)
@@ -252,8 +281,8 @@ def pools_behind(level: Level, steps: Sequence[Step]) -> dict[str, Pool]:
     """Pools that a convolution may do itself, by its name: nothing else reads what it gives."""
     pools = (step for step in level.steps if isinstance(step, Pool) and step.bare)
     made = {step.name for step in level.steps if isinstance(step, Conv)}
-    read = [name for step in steps for name in step.inputs]
-    return {pool.inputs[0]: pool for pool in pools if pool.inputs[0] in made and read.count(pool.inputs[0]) == 1}
+    reads = Counter(name for step in steps for name in step.inputs)
+    return {pool.inputs[0]: pool for pool in pools if pool.inputs[0] in made and reads[pool.inputs[0]] == 1}
 
 
 def inputs_of(level: Level) -> list[str]:

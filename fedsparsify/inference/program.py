@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model import Floats
-from ..native.lines import zeros
 from .arena import LINE_FLOATS
 from .builder import Builder
 from .layers import Recipe
+from .memory import Memory
 from .operations import header_of
 from .plan import separate_fills
 from .shapes import Shape
@@ -39,6 +39,7 @@ class Program:
     indices: NDArray[np.int32]
     arena_floats: int
     comings: int  # that the workers' gate counts in a run
+    memory: Memory  # that arenas are taken from
     arenas: list[Arena] = field(default_factory=list)  # that no run uses at present
 
     @cached_property
@@ -53,8 +54,13 @@ class Program:
     def arena(self, count: int = 1) -> Arena:
         """Working memory for one run, or for several at a time, zeroed and aligned."""
         apart = -(-self.arena_floats // LINE_FLOATS) * LINE_FLOATS
-        floats = zeros(count * apart)
+        floats = self.memory.zeros(count * apart, "the engine's working memory")
         return Arena(floats, floats.ctypes.data, 4 * apart)
+
+    @property
+    def arena_bytes(self) -> int:
+        """Memory of an arena, rounded up."""
+        return 4 * (self.arena_floats + 2 * LINE_FLOATS)
 
     @property
     def bytes(self) -> int:
@@ -72,15 +78,17 @@ def build_program(
     kernels: str = "auto",
     workers: int = 1,
     recipes: dict[str, Recipe] | None = None,
+    memory: Memory | None = None,
 ) -> Program:
     """The program for one image (`single`), for as many as there are lanes, or for `wide` times that many flat ones.
 
     Several workers share each step's channels and meet where one needs what another wrote. Recipes that were chosen
-    before are kept, and new ones are added to them.
+    before are kept, and new ones are added to them. What does not fit into `memory` is refused before it is made.
     """
-    builder = Builder(
-        separate_fills(steps), shapes, lanes, single, wide, kernels, workers, {} if recipes is None else recipes
-    )
+    steps, recipes, memory = separate_fills(steps), {} if recipes is None else recipes, memory or Memory()
+    builder = Builder(steps, shapes, lanes, single, wide, kernels, workers, recipes, memory)
     builder.build()
     constants = builder.stream.joined(), builder.params.joined(), builder.indices.joined()
-    return Program(builder.tables(), *constants, builder.arena_floats, builder.workers.comings)
+    program = Program(builder.tables(), *constants, builder.arena_floats, builder.workers.comings, memory)
+    memory.take(program.bytes, "the prepared network", program)
+    return program

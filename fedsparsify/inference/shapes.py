@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from ..errors import ModelError
 from ..graph import INPUT
@@ -13,11 +14,13 @@ Shape = tuple[int, int, int]
 
 def shapes_of(steps: Sequence[Step], shape: tuple[int, ...]) -> dict[str, Shape]:
     """Shape of every value for one shape of samples; what does not fit is an error that names the layer."""
-    if len(shape) not in (1, 3):
+    if len(shape) not in (1, 3) or min(shape) < 1:
         raise ModelError(f"a sample is (features,) or (channels, height, width). Received: {shape}.")
     flat = {INPUT: len(shape) == 1}
     shapes: dict[str, Shape] = {INPUT: (shape[0], shape[1], shape[2]) if len(shape) == 3 else (shape[0], 1, 1)}
     for step in steps:
+        if len({flat[name] for name in step.inputs}) > 1:
+            raise ModelError(f"layer {step.name!r} adds flat values to images.")
         shapes[step.name] = _shape_of(step, shapes, flat[step.inputs[0]])
         flat[step.name] = flat[step.inputs[0]] or isinstance(step, Flatten)
     return shapes
@@ -31,8 +34,16 @@ def is_flat(steps: Sequence[Step], dimensions: int) -> bool:
     return flat[steps[-1].name]
 
 
+def weight_vectors(steps: Sequence[Step], shapes: dict[str, Shape], lanes: int) -> float:
+    """About how many vector multiplications one image takes."""
+    convolutions = [step for step in steps if isinstance(step, Conv)]
+    return sum(s.weight.places.size * prod(shapes[s.name][1:]) for s in convolutions) / lanes
+
+
 def _shape_of(step: Step, shapes: dict[str, Shape], flat: bool) -> Shape:
     channels, height, width = shape = shapes[step.inputs[0]]
+    if flat and (isinstance(step, Pool) or (isinstance(step, Conv) and not step.flat)):
+        raise ModelError(f"layer {step.name!r} takes images. Received: flat values of {channels:,} features.")
     match step:
         case Conv():
             if step.flat and not flat:

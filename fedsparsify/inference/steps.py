@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from ..errors import ModelError, nearest
 from ..graph import INPUT, Node
 from ..model import Floats, Survivors
+from .memory import Memory
 from .weights import Weights
 
 Pair = tuple[int, int]
@@ -120,11 +122,13 @@ Step: TypeAlias = Conv | Pool | Affine | Add | Curve | Flatten | Softmax
 CLAMPED = (Conv, Pool, Affine, Add)
 
 
-def read_steps(nodes: Sequence[Node], tensors: Mapping[str, Floats | Survivors]) -> tuple[Step, ...]:
+def read_steps(
+    nodes: Sequence[Node], tensors: Mapping[str, Floats | Survivors], memory: Memory | None = None
+) -> tuple[Step, ...]:
     """The steps that a graph stands for. What the engine cannot run is an error that names the layer."""
     if not nodes:
         raise ModelError("the model's graph is empty.")
-    reader = _Reader(nodes, tensors)
+    reader = _Reader(Counter(name for node in nodes for name in node.inputs), tensors, memory or Memory())
     for node in nodes:
         reader.read(node)
     steps = list(reader.steps.values())
@@ -134,8 +138,9 @@ def read_steps(nodes: Sequence[Node], tensors: Mapping[str, Floats | Survivors])
 
 @dataclass
 class _Reader:
-    nodes: Sequence[Node]
+    reads: Counter[str]  # how often each value is read
     tensors: Mapping[str, Floats | Survivors]
+    memory: Memory
     steps: dict[str, Step] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=lambda: {INPUT: INPUT})
 
@@ -149,6 +154,7 @@ class _Reader:
             raise ModelError(f"layer {node.output!r} reads {unknown[0]!r}, which no layer before it gives.")
         if missing := [name for name in node.tensors.values() if name not in self.tensors]:
             raise ModelError(f"layer {node.output!r} needs the tensor {missing[0]!r}, which the model does not hold.")
+        self.count(node)
         try:
             made = make(self, node, tuple(self.names[name] for name in node.inputs))
         except KeyError as error:
@@ -156,11 +162,21 @@ class _Reader:
         self.steps[made.name] = made
         self.names[node.output] = made.name
 
+    def count(self, node: Node) -> None:
+        """Take the memory of a node's constants; several nodes may name one tensor, and each gets a copy."""
+        kept = 0
+        for name in node.tensors.values():
+            tensor = self.tensors[name]
+            flat = len(tensor.shape) < 2
+            left = tensor.values.size if isinstance(tensor, Survivors) else tensor.size
+            kept += 8 * prod(tensor.shape) if flat else 12 * left + 4 * tensor.shape[0]
+        self.memory.expect(3 * kept, f"layer {node.output!r}")  # copies on the way
+        self.memory.take(kept, f"layer {node.output!r}")
+
     def sole(self, node: Node) -> Step | None:
         """The step before a node, if nothing else reads it: then the node may be folded into it."""
         source = node.inputs[0]
-        readers = sum(other.inputs.count(source) for other in self.nodes)
-        return self.steps.get(self.names[source]) if readers == 1 else None
+        return self.steps.get(self.names[source]) if self.reads[source] == 1 else None
 
     def tensor(self, node: Node, role: str, default: Floats) -> Floats:
         """A tensor that a node may have."""
@@ -188,13 +204,19 @@ def _linear(reader: _Reader, node: Node, inputs: tuple[str, ...]) -> Step:
 
 def _batch_norm(reader: _Reader, node: Node, inputs: tuple[str, ...]) -> Step:
     mean, variance = (reader.needed(node, role).astype(np.float64) for role in ("running_mean", "running_var"))
-    scale = reader.tensor(node, "weight", np.ones(mean.size, np.float32)) / np.sqrt(variance + node.attributes["eps"])
-    shift = reader.tensor(node, "bias", np.zeros(mean.size, np.float32)) - mean * scale
+    spread = variance + float(node.attributes["eps"])
+    if not (spread > 0).all():
+        raise ModelError(f"layer {node.output!r}: variance and eps must have a positive sum. Received: {spread.min()}.")
     before = reader.sole(node)
-    if isinstance(before, Conv) and _unclamped(before):
-        bias = (before.bias * scale + shift).astype(np.float32)
-        return replace(before, weight=before.weight.scaled(scale), bias=bias)
-    affine = scale.astype(np.float32), shift.astype(np.float32)
+    with np.errstate(all="ignore"):  # what is beyond float32 becomes infinite, as in training
+        scale = reader.tensor(node, "weight", np.ones(mean.size, np.float32)) / np.sqrt(spread)
+        shift = reader.tensor(node, "bias", np.zeros(mean.size, np.float32)) - mean * scale
+        affine = scale.astype(np.float32), shift.astype(np.float32)
+        if isinstance(before, Conv) and _unclamped(before):
+            if before.bias.size != mean.size:
+                raise ModelError(f"layer {node.output!r} takes {mean.size:,} channels. Received: {before.bias.size:,}.")
+            bias = (before.bias * scale + shift).astype(np.float32)
+            return replace(before, weight=before.weight.scaled(scale), bias=bias)
     if isinstance(before, (Pool, Affine)) and before.affine is None and _unclamped(before):
         return replace(before, affine=affine)
     return Affine(node.output, inputs, affine)

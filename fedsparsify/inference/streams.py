@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .operations import STRIDED_TILES, TILES
+from .pieces import check_bits, int32
 from .plan import Place
 from .steps import Conv, Pair
 
@@ -83,12 +84,12 @@ def sparse_stream(step: Conv, source: Place, blocks: int, paired: bool) -> NDArr
     counts = np.bincount(3 * visit + kinds, minlength=3 * blocks * outputs).reshape(-1, 3)
     sizes = counts @ [2, 3, 3] + 3
     made = np.empty(int(sizes.sum()), np.int32)
-    made[(np.cumsum(sizes) - sizes)[:, None] + np.arange(3)] = counts
+    made[(np.cumsum(sizes) - sizes)[:, None] + np.arange(3)] = int32(counts, f"layer {step.name!r}")
     bits = weights.view(np.int32)
     made[at] = bits[kernel, ky, kx]
     two = kinds > 0
     made[at[two] + 1] = bits[kernel[two], (ky + (kinds == 2))[two], (kx + (kinds == 1))[two]]
-    made[at + words - 1] = 4 * (channel * source.channel + rows + columns)
+    made[at + words - 1] = int32(4 * (channel * source.channel + rows + columns), f"layer {step.name!r}")
     return made
 
 
@@ -104,10 +105,10 @@ def small_stream(step: Conv, source: Place, blocks: int) -> NDArray[np.int32]:
     counts = np.bincount(9 * visit + place, minlength=9 * blocks * outputs).reshape(-1, 9)
     sizes = 2 * counts.sum(1) + 9
     made = np.empty(int(sizes.sum()), np.int32)
-    made[(np.cumsum(sizes) - sizes)[:, None] + np.arange(9)] = counts
+    made[(np.cumsum(sizes) - sizes)[:, None] + np.arange(9)] = int32(counts, f"layer {step.name!r}")
     at = 9 * (visit[order] + 1) + 2 * np.arange(order.size)
     made[at] = step.weight.values[order].view(np.int32)
-    made[at + 1] = 4 * c[order] * source.channel
+    made[at + 1] = int32(4 * c[order] * source.channel, f"layer {step.name!r}")
     return made
 
 
@@ -126,9 +127,10 @@ def lone_stream(step: Conv, source: Place) -> NDArray[np.int32]:
     offsets = channel * source.channel + down * columns + right
     counts = np.bincount(o, minlength=outputs)
     made = np.empty(2 * o.size + outputs, np.int32)
-    made[np.arange(outputs) + 2 * (np.cumsum(counts) - counts)] = counts
+    made[np.arange(outputs) + 2 * (np.cumsum(counts) - counts)] = int32(counts, f"layer {step.name!r}")
     at = o + 1 + 2 * np.arange(o.size)
     made[at] = step.weight.values.view(np.int32)
+    check_bits(offsets, 16, f"layer {step.name!r}")  # never so, by plan.LONE_FLOATS
     made[at + 1] = (offsets & 0xFFFF | kept << 16).astype(np.uint32).view(np.int32)
     return made
 

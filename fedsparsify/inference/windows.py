@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model import Floats
+from .pieces import int32
 from .plan import Place
 from .steps import Pool
 
@@ -27,7 +28,7 @@ def pool_windows(step: Pool, source: Place, target: Place) -> tuple[NDArray[np.i
         counted = np.minimum(last, side + step.padding[axis]) - first if source.grid == (1, 1) else last - first
         if source.grid == (1, 1):
             first, last = np.maximum(first, 0), np.minimum(last, side)
-        spans.append(np.stack([first, last], 1).astype(np.int32).ravel())
+        spans.append(int32(np.stack([first, last], 1), f"layer {step.name!r}").ravel())
         divisors.append(counted if step.count_padding and step.size is None else last - first)
     factors = 1 / np.outer(*divisors) if step.mean else np.ones((target.block[0], target.block[1]))
     return spans[0], spans[1], factors.astype(np.float32).ravel()

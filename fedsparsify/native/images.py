@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,13 +25,23 @@ import numpy as np
 from .linking import ALIGNMENT, LinkError
 from .machine import processor
 
-MAGIC = b"FSKERN\x00\x02"
+MAGIC = b"FSKERN\x00\x03"
 PACKAGE = Path(__file__).parent.parent
 SHARED = ("codegen", "compiled", "exponential", "lines", "linking", "memory", "simd")  # sources of this package
 NUMBA_SETTINGS = ("CPU_NAME", "CPU_FEATURES", "OPT", "ENABLE_AVX")
+CHECKED_FROM = 16  # bytes of magic and checksum
+LOCK = ".lock"
+# Never through a symbolic link, and without waiting where somebody put a pipe.
+_REGULAR = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _compiling = Lock()
 
+OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
 Function = Callable[..., object]  # of 64-bit words, most of them addresses
+
+
+class Damaged(ValueError):
+    """An image that is not as it was written."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,7 @@ class Kernels:
 
     @property
     def head(self) -> Struct:
-        """Magic, where the functions begin, checksum of the image."""
+        """Magic, checksum of all that follows it in the file, where in the image each function begins."""
         return Struct(f"<8s{len(self.words) + 1}Q")
 
     @property
@@ -63,12 +74,17 @@ def _functions(kernels: Kernels, lanes: int) -> list[Function]:
     sources, compilers = made_of(kernels)
     name = f"{kernels.name}-{lanes}-{sources}"
     if compilers is None:  # an image made by any will do
-        paths = [path for folder in _folders() for path in sorted(folder.glob(f"{name}-*"))]
+        found = [path for folder in _folders() for path in sorted(folder.glob(f"{name}-*"))]
+        paths = [path for path in found if path.suffix != LOCK]
     else:
         paths = [folder / f"{name}-{compilers}" for folder in _folders()]
     for path in paths:
-        with suppress(OSError, ValueError):
+        try:
             return mapped(kernels, path)
+        except Damaged as error:
+            _say(f"{error}. The {kernels.name} kernels are compiled again.")
+        except (OSError, ValueError):
+            continue
     if compilers is None:
         raise ImportError(f"the {kernels.name} kernels are compiled once per machine, which needs numba")
     for path in paths:
@@ -111,26 +127,51 @@ def _callable(kernels: Kernels, addresses: Sequence[int], memory: object) -> lis
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Wait until no other process compiles the same; OSError where nothing can be written."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as file:
+    _own_folder(path.parent)
+    lock = path.with_suffix(LOCK)
+    file = os.open(lock, os.O_RDWR | os.O_CREAT | _REGULAR, 0o600)
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode) or not _ours(status):
+            raise PermissionError(f"{lock} is not a file of this user")
         if os.name == "posix":
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
         with suppress(OSError):
-            Path(file.name).unlink()
+            lock.unlink()
+    finally:
+        os.close(file)
+
+
+def _own_folder(folder: Path) -> None:
+    """Make a folder that only this user writes to; PermissionError where others may."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _trusted(folder.stat(), folder)
+
+
+def _ours(status: os.stat_result) -> bool:
+    """Whether a file is this user's or the administrator's."""
+    return not hasattr(os, "getuid") or status.st_uid in (0, os.getuid())
+
+
+def _trusted(status: os.stat_result, path: Path) -> None:
+    """Refuse what other users could have written: code from there must not run."""
+    if not _ours(status) or status.st_mode & OTHERS_MAY_WRITE:
+        raise PermissionError(f"{path} could have been written by others (mode {stat.filemode(status.st_mode)})")
 
 
 def keep(kernels: Kernels, path: Path, image: bytes, places: Sequence[int]) -> None:
     """Write an image; whoever maps it meanwhile sees the old file or the new one."""
     from tempfile import NamedTemporaryFile
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    head = kernels.head.pack(MAGIC, *places, crc32(image))
+    _own_folder(path.parent)
+    data = kernels.head.pack(MAGIC, 0, *places).ljust(kernels.image_at, b"\0") + image
+    data = kernels.head.pack(MAGIC, crc32(memoryview(data)[CHECKED_FROM:]), *places) + data[kernels.head.size :]
     with NamedTemporaryFile(dir=path.parent, prefix=".kernels-", delete=False) as file:
         try:
-            file.write(head.ljust(kernels.image_at, b"\0") + image)
+            file.write(data)
             file.flush()
             os.chmod(file.name, 0o644)
             os.replace(file.name, path)
@@ -141,25 +182,36 @@ def keep(kernels: Kernels, path: Path, image: bytes, places: Sequence[int]) -> N
 
 def mapped(kernels: Kernels, path: Path) -> list[Function]:
     """The functions of an image on disk. A file that is damaged, or that others could have written, is refused."""
-    with path.open("rb") as file:
+    _trusted(path.parent.stat(), path.parent)
+    with open(os.open(path, os.O_RDONLY | _REGULAR), "rb") as file:
         status = os.fstat(file.fileno())
-        if status.st_uid not in (0, os.getuid()) or status.st_mode & 0o022:
-            raise ValueError(f"{path} could have been written by others")
+        _trusted(status, path)
+        if not stat.S_ISREG(status.st_mode):
+            raise PermissionError(f"{path} is not a regular file")
+        if status.st_size <= kernels.image_at:
+            raise Damaged(f"{path} is cut off")
         memory = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC)
-    if len(memory) <= kernels.image_at:
-        raise ValueError(f"{path} is cut off")
-    magic, *places, checksum = kernels.head.unpack_from(memory)
-    if magic != MAGIC or crc32(memoryview(memory)[kernels.image_at :]) != checksum:
-        raise ValueError(f"{path} is damaged")
+    magic, checksum, *places = kernels.head.unpack_from(memory)
+    if magic != MAGIC or crc32(memoryview(memory)[CHECKED_FROM:]) != checksum:
+        raise Damaged(f"{path} is damaged")
+    if max(places) >= len(memory) - kernels.image_at:
+        raise Damaged(f"{path} is damaged: a function begins outside of its code")
     start = np.frombuffer(memory, np.uint8).ctypes.data + kernels.image_at
     return _callable(kernels, [start + place for place in places], memory)
 
 
+def _say(line: str) -> None:
+    """A line for the user; logging is loaded only where there is one."""
+    import logging
+
+    logging.getLogger("fedsparsify").warning(line)
+
+
 def _folders() -> list[Path]:
-    """Where images are kept: beside the package, else in the user's cache."""
+    """Where images are kept: beside the package, else in the user's cache, in a folder that is the user's alone."""
     folders = [Path(__file__).parent / "__pycache__"]
     with suppress(RuntimeError):  # a user without a home
-        folders.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedsparsify")
+        folders.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedsparsify/kernels")
     return folders
 
 

@@ -6,6 +6,8 @@ import os
 from functools import cache
 from pathlib import Path
 
+UNKNOWN_MEMORY = 4 << 30  # bytes, where the system does not say
+
 
 def cores_here() -> int:
     """Cores that this process may use."""
@@ -37,3 +39,16 @@ def _features() -> set[str]:
     from llvmlite import binding
 
     return {name for name, has in binding.get_host_cpu_features().items() if has}
+
+
+def memory_here() -> int:
+    """Bytes of memory that this process may use: the machine's, or its control group's where that is less."""
+    try:
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        whole = UNKNOWN_MEMORY
+    try:
+        group = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        group = ""
+    return min(whole, int(group)) if group.isdigit() else whole

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import WireError
 from ..graph import INPUT, Node
 from ..model import Layout
 
+MAX_NODES = 1 << 12
+MAX_NAME = 1024  # characters
+MAX_FLOAT = 3.4028234663852886e38  # the largest float32
+
 
 def _counts(least: int) -> Callable[[Any], bool]:
     """Whether a value is [h, w], both at least `least`."""
-    return lambda value: isinstance(value, list) and len(value) == 2 and all(_whole(item, least) for item in value)
+    return lambda value: (
+        isinstance(value, list | tuple) and len(value) == 2 and all(_whole(item, least) for item in value)
+    )
 
 
 def _whole(value: Any, least: int) -> bool:
@@ -21,7 +27,7 @@ def _whole(value: Any, least: int) -> bool:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_FLOAT
 
 
 def _truth(value: Any) -> bool:
@@ -52,7 +58,9 @@ RULES: dict[str, Rule] = {
         },
     ),
     "batch_norm": Rule(
-        needs={"running_mean": 1, "running_var": 1}, may={"weight": 1, "bias": 1}, attributes={"eps": _number}
+        needs={"running_mean": 1, "running_var": 1},
+        may={"weight": 1, "bias": 1},
+        attributes={"eps": lambda value: _number(value) and value >= 0},
     ),
     **{op: Rule() for op in ("relu", "relu6", "sigmoid", "tanh", "silu", "hardswish", "gelu")},
     "leaky_relu": Rule(attributes={"slope": _number}),
@@ -65,20 +73,29 @@ RULES: dict[str, Rule] = {
 }
 
 
+class Value(NamedTuple):
+    """What is known of a value before its samples are: features or channels, and whether samples are flat rows."""
+
+    channels: int | None = None
+    flat: bool | None = None
+
+
 def parse_graph(nodes: Any, layout: Layout) -> tuple[Node, ...]:
     """The nodes that a header lists; each reads what came before it and names tensors of the layout."""
     if not isinstance(nodes, list) or not nodes:
         raise WireError(f"a graph must be a list of nodes. Received: {type(nodes).__name__}.")
+    if len(nodes) > MAX_NODES:
+        raise WireError(f"a graph has at most {MAX_NODES:,} nodes. Received: {len(nodes):,}.")
     shapes = {spec.name: spec.shape for spec in layout}
-    values = {INPUT}
+    values = {INPUT: Value()}
     parsed = []
     for place, value in enumerate(nodes):
         try:
             node = _node(value)
             _check(node, values, shapes)
+            values[node.output] = _value(node, values[node.inputs[0]], shapes)
         except WireError as error:
             raise WireError(f"node {place} of the graph: {error}") from None
-        values.add(node.output)
         parsed.append(node)
     return tuple(parsed)
 
@@ -91,15 +108,18 @@ def _node(value: Any) -> Node:
             "inputs": list() as inputs,
             "tensors": dict() as tensors,
             "attributes": dict() as attributes,
-        } if len(value) == 5 and all(isinstance(name, str) for name in (*inputs, *tensors.values())):
+        } if len(value) == 5 and all(isinstance(name, str) for name in (*inputs, *tensors, *tensors.values())):
+            longest = max(len(name) for name in (op, output, *inputs, *tensors.values()))
+            if longest > MAX_NAME:
+                raise WireError(f"a name has at most {MAX_NAME:,} characters. Received: {longest:,}.")
             return Node(op, output, tuple(inputs), tensors, attributes)
-    raise WireError(f"it must have op, output, inputs, tensors and attributes. Received: {str(value)[:80]}")
+    raise WireError(f"it must have op, output, inputs, tensors and attributes. Received: {_shown(value)}")
 
 
-def _check(node: Node, values: set[str], shapes: Mapping[str, tuple[int, ...]]) -> None:
+def _check(node: Node, values: Mapping[str, Value], shapes: Mapping[str, tuple[int, ...]]) -> None:
     rule = RULES.get(node.op)
     if rule is None:
-        raise WireError(f"there is no operation {node.op!r}.")
+        raise WireError(f"there is no operation {_shown(node.op)}.")
     if node.output in values:
         raise WireError(f"its output {node.output!r} is there already.")
     if unknown := [name for name in node.inputs if name not in values]:
@@ -107,18 +127,22 @@ def _check(node: Node, values: set[str], shapes: Mapping[str, tuple[int, ...]]) 
     if len(node.inputs) != rule.inputs:
         raise WireError(f"{node.op} reads {rule.inputs}. Received: {len(node.inputs)} inputs.")
     if not rule.needs.keys() <= node.tensors.keys() <= rule.needs.keys() | rule.may.keys():
-        raise WireError(f"{node.op} holds {', '.join(rule.needs) or 'no tensors'}. Received: {list(node.tensors)}.")
+        needs = ", ".join(rule.needs) or "no tensors"
+        raise WireError(f"{node.op} holds {needs}. Received: {_shown(list(node.tensors))}.")
     for role, name in node.tensors.items():
         if name not in shapes:
             raise WireError(f"the model has no tensor {name!r}.")
         if len(shapes[name]) != (rank := (rule.needs | rule.may)[role]):
             raise WireError(f"its {role} must have {rank} dimensions. Received: {name!r} of shape {shapes[name]}.")
+        if 0 in shapes[name]:
+            raise WireError(f"its {role} is empty. Received: {name!r} of shape {shapes[name]}.")
     _check_sizes(node, shapes)
     if node.attributes.keys() != rule.attributes.keys():
-        raise WireError(f"{node.op} has {list(rule.attributes)}. Received: {list(node.attributes)}.")
+        raise WireError(f"{node.op} has {list(rule.attributes)}. Received: {_shown(list(node.attributes))}.")
     for name, fits in rule.attributes.items():
         if not fits(node.attributes[name]):
-            raise WireError(f"its {name} does not fit. Received: {str(node.attributes[name])[:80]}")
+            raise WireError(f"its {name} does not fit. Received: {_shown(node.attributes[name])}")
+    _check_windows(node, shapes)
 
 
 def _check_sizes(node: Node, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -126,3 +150,53 @@ def _check_sizes(node: Node, shapes: Mapping[str, tuple[int, ...]]) -> None:
     channels = {role: shapes[name][0] for role, name in node.tensors.items()}
     if len(set(channels.values())) > 1:
         raise WireError(f"its tensors differ in channels: {channels}.")
+
+
+def _check_windows(node: Node, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Groups divide the channels, and every window of a pool meets a pixel."""
+    if node.op == "conv2d" and (outputs := shapes[node.tensors["weight"]][0]) % (groups := node.attributes["groups"]):
+        raise WireError(f"it divides {outputs:,} channels into {groups:,} groups.")
+    if node.op in ("max_pool2d", "avg_pool2d"):
+        kernel, padding = node.attributes["kernel"], node.attributes["padding"]
+        if any(2 * pad > side for pad, side in zip(padding, kernel, strict=True)):
+            raise WireError(f"its padding is more than half of its kernel {kernel}. Received: {padding}.")
+
+
+def _value(node: Node, source: Value, shapes: Mapping[str, tuple[int, ...]]) -> Value:
+    """What a node gives; what it reads must have the channels that its tensors are made for."""
+    if node.op.endswith("2d") and source.flat:
+        raise WireError(f"{node.op} takes images, but {node.inputs[0]!r} is flat.")
+    match node.op:
+        case "conv2d":
+            weight = shapes[node.tensors["weight"]]
+            _expect(source.channels, weight[1] * node.attributes["groups"], "channels")
+            return Value(weight[0], False)
+        case "linear":
+            weight = shapes[node.tensors["weight"]]
+            if not source.flat:
+                return Value()  # of images it is the last side that changes
+            _expect(source.channels, weight[1], "features")
+            return Value(weight[0], True)
+        case "batch_norm":
+            channels = shapes[node.tensors["running_mean"]][0]
+            _expect(source.channels, channels, "channels")
+            return Value(channels, source.flat)
+        case "flatten":
+            whole = node.attributes["start"] == 1
+            return Value(source.channels if source.flat else None, True) if whole else Value(source.channels)
+        case "max_pool2d" | "avg_pool2d" | "adaptive_avg_pool2d":
+            return Value(source.channels, False)
+    return source
+
+
+def _expect(received: int | None, expected: int, what: str) -> None:
+    if received not in (None, expected):
+        raise WireError(f"it takes {expected:,} {what}. Received: {received:,}.")
+
+
+def _shown(value: Any) -> str:
+    """The beginning of a value, for a message."""
+    try:
+        return f"{value!r:.80}"
+    except (ValueError, RecursionError):  # a whole number of too many digits, a list inside itself
+        return f"a {type(value).__name__}"

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fedsparsify.cli_inference import bench, infer
-from fedsparsify.errors import DataError, FedSparsifyError
+from fedsparsify.cli_inference import Size, bench, infer
+from fedsparsify.errors import DataError, FedSparsifyError, ModelError
 from fedsparsify.networks import build, model_of
-from fedsparsify.tracing import graph_facts
+from fedsparsify.tracing import trace
 from fedsparsify.wire.artefact import save
 
 FACTS: dict[str, Any] = {
@@ -26,7 +27,7 @@ FACTS: dict[str, Any] = {
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     module = build("fc", (1, 4, 4), 3, seed=1)
-    save(tmp_path / "model.fsz", model_of(module), FACTS | graph_facts(module))
+    save(tmp_path / "model.fsz", model_of(module), FACTS | {"graph": [node.to_json() for node in trace(module)]})
     return tmp_path / "model.fsz"
 
 
@@ -69,8 +70,77 @@ def test_bench_compares_what_is_installed(model: Path) -> None:
 
 def test_bench_asks_for_a_shape_that_the_file_does_not_say(tmp_path: Path) -> None:
     module = build("fc", (1, 4, 4), 3, seed=1)
-    save(tmp_path / "model.fsz", model_of(module), graph_facts(module))
+    save(tmp_path / "model.fsz", model_of(module), {"graph": [node.to_json() for node in trace(module)]})
     with pytest.raises(FedSparsifyError, match="give it as --shape 3x32x32"):
         call(bench, tmp_path / "model.fsz")
     with pytest.raises(FedSparsifyError, match="a shape reads like 3x32x32"):
         call(bench, tmp_path / "model.fsz", "--shape", "axb")
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("2GB", 2 * 10**9),
+        ("500 mb", 500 * 10**6),
+        ("1.5GiB", 3 << 29),
+        ("800000000", 8 * 10**8),
+        ("1k", 1000),
+        ("3B", 3),
+    ],
+)
+def test_sizes_as_people_write_them(text: str, amount: int) -> None:
+    assert Size().convert(text, None, None) == amount
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1GB", "2XB", "GB", "1e9", "2 GB GB", "iB", "5iB", "nan", "9" * 10**5])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=r"a size (reads like 2GB|is at least one byte)"):
+        Size().convert(text, None, None)
+
+
+@pytest.mark.parametrize("command", [infer, bench])
+def test_the_engines_memory_has_a_limit(model: Path, command: Any) -> None:
+    np.save(model.parent / "x.npy", np.ones((4, 1, 4, 4), np.float32))
+    words = [model.parent / "x.npy"] if command is infer else ["--seconds", 0.01, "--warmup", 0, "--batch", 4]
+    with pytest.raises(ModelError, match=r"An engine may take 1.0 KB.*--max-memory"):
+        call(command, model, *words, "--max-memory", "1KB")
+
+
+def test_a_batch_that_does_not_fit_is_not_drawn(model: Path) -> None:
+    with pytest.raises(ModelError, match="takes more memory than the engine may"):
+        call(bench, model, "--batch", 10**9, "--max-memory", "1GB")
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        {"preprocessing": {"divisor": 0.0, "mean": [], "std": []}},
+        {"preprocessing": {"divisor": "255", "mean": [], "std": []}},
+        {"preprocessing": {"divisor": 255.0, "mean": [0.5, 0.5], "std": [1.0, 1.0]}},
+        {"preprocessing": {"divisor": 255.0, "mean": [0.5], "std": [0.0]}},
+        {"preprocessing": {"divisor": 255.0, "mean": [float("nan")], "std": [1.0]}},
+        {"preprocessing": [1]},
+    ],
+)
+def test_preprocessing_that_a_file_cannot_mean(model: Path, fact: dict[str, Any]) -> None:
+    module = build("fc", (1, 4, 4), 3, seed=1)
+    save(model, model_of(module), FACTS | fact | {"graph": [node.to_json() for node in trace(module)]})
+    np.save(model.parent / "raw.npy", np.zeros((2, 1, 4, 4), np.uint8))
+    with pytest.raises(ModelError, match="the file's preprocessing must be"):
+        call(infer, model, model.parent / "raw.npy")
+
+
+@pytest.mark.parametrize("shape", ["1x4", 5, None, [], [1, -4, 4], [1, 4.0, 4], [True, 4, 4], [10**30, 1, 1], {"a": 1}])
+def test_shapes_that_a_file_cannot_mean(model: Path, shape: Any) -> None:
+    module = build("fc", (1, 4, 4), 3, seed=1)
+    save(model, model_of(module), FACTS | {"shape": shape} | {"graph": [node.to_json() for node in trace(module)]})
+    with pytest.raises(ModelError, match="a shape reads like 3x32x32"):
+        call(bench, model)
+
+
+@pytest.mark.parametrize("labels", [5, "abc", {"0": "cat"}, ["cat"], None])
+def test_labels_that_a_file_cannot_mean_are_numbers(model: Path, labels: Any) -> None:
+    module = build("fc", (1, 4, 4), 3, seed=1)
+    save(model, model_of(module), FACTS | {"labels": labels} | {"graph": [node.to_json() for node in trace(module)]})
+    np.save(model.parent / "x.npy", np.ones((4, 1, 4, 4), np.float32))
+    assert set(call(infer, model, model.parent / "x.npy").splitlines()[-4:]) <= {"0", "1", "2", "cat"}

@@ -23,7 +23,7 @@ from fedsparsify.inference.shapes import shapes_of
 from fedsparsify.inference.steps import read_steps
 from fedsparsify.model import Layout, SparseModel, TensorSpec
 from fedsparsify.networks import build, model_of
-from fedsparsify.tracing import graph_facts, trace
+from fedsparsify.tracing import trace
 from fedsparsify.wire.artefact import save
 
 LANES = (16, 8, 4)
@@ -436,7 +436,7 @@ def test_workers_share_one_image_of_a_residual_network(monkeypatch: pytest.Monke
 
 def test_a_file_runs(tmp_path: Any) -> None:
     module = enliven(build("fc", (1, 8, 8), 10, seed=5), 0.9)
-    save(tmp_path / "model.fsz", model_of(module), graph_facts(module))
+    save(tmp_path / "model.fsz", model_of(module), {"graph": [node.to_json() for node in trace(module)]})
     agree(module, Engine(tmp_path / "model.fsz"), 5, 1, 8, 8)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from fedsparsify.errors import ModelError
 from fedsparsify.inference import native
 from fedsparsify.inference.native import KERNELS
 from fedsparsify.native import codegen, images, machine
-from fedsparsify.native.images import PACKAGE, SHARED, Kernels, keep, made_of, mapped
+from fedsparsify.native.images import PACKAGE, SHARED, Damaged, Kernels, keep, made_of, mapped
 from fedsparsify.native.linking import LinkError, link
 from fedsparsify.native.machine import lanes_here
 
@@ -69,6 +70,33 @@ define i32 @first(ptr %a, ptr %b, i64 %index, i64 %c, i64 %d, i64 %e, i64 %f, i6
 """
 
 
+class Compiler:
+    """Stands for the real one, which takes seconds."""
+
+    count = 0
+    text = TWO
+
+    def __init__(self, kernels: Kernels, lanes: int) -> None:
+        Compiler.count += 1
+
+    def addresses(self) -> list[int]:
+        return [1, 2]
+
+    def image(self) -> tuple[bytes, list[int]]:
+        return link(object_file(self.text), ["first", "second"])
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> type[Compiler]:
+    monkeypatch.setattr(codegen, "Code", Compiler)
+    monkeypatch.setattr(Compiler, "count", 0)
+    return Compiler
+
+
+def fresh(lanes: int) -> Any:
+    return images._functions.__wrapped__(SOME, lanes)
+
+
 @linked
 def test_an_image_runs_from_its_file(tmp_path: Path) -> None:
     """Code that reads a table of its own and calls a function of its own: two relocations."""
@@ -100,47 +128,110 @@ def test_what_cannot_stand_alone_makes_no_image(text: str, said: str) -> None:
 
 
 @linked
-@pytest.mark.parametrize("change", ["cut", "emptied", "bit", "magic", "writable"])
-def test_damaged_images_are_refused(tmp_path: Path, change: str) -> None:
+@pytest.mark.parametrize("length", [0, 10, 31, 32, 64, 100])
+def test_an_image_that_is_cut_off_is_refused(tmp_path: Path, length: int) -> None:
     path = tmp_path / "image"
     keep(SOME, path, *link(object_file(TWO), ["first", "second"]))
-    data = bytearray(path.read_bytes())
-    if change == "bit":
-        data[-1] ^= 1
-    elif change == "magic":
-        data[0] ^= 1
-    path.write_bytes(data[: {"cut": 100, "emptied": 10}.get(change)])
-    if change == "writable":
-        path.chmod(0o666)
-    with pytest.raises(ValueError, match=r"damaged|cut off|by others"):
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(Damaged, match=r"damaged|cut off"):
         mapped(SOME, path)
 
 
-class Compiler:
-    """Stands for the real one, which takes seconds."""
-
-    count = 0
-    text = TWO
-
-    def __init__(self, kernels: Kernels, lanes: int) -> None:
-        Compiler.count += 1
-
-    def addresses(self) -> list[int]:
-        return [1, 2]
-
-    def image(self) -> tuple[bytes, list[int]]:
-        return link(object_file(self.text), ["first", "second"])
+@linked
+def test_every_bit_of_an_image_is_checked(tmp_path: Path) -> None:
+    """The table of functions too: a bit there would make a call jump to anywhere."""
+    path = tmp_path / "image"
+    keep(SOME, path, *link(object_file(TWO), ["first", "second"]))
+    data = path.read_bytes()
+    for bit in range(0, 8 * len(data), 1 if len(data) < 2048 else 3):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        with pytest.raises(Damaged, match="is damaged"):
+            mapped(SOME, path)
 
 
-@pytest.fixture
-def compiler(monkeypatch: pytest.MonkeyPatch) -> type[Compiler]:
-    monkeypatch.setattr(codegen, "Code", Compiler)
-    monkeypatch.setattr(Compiler, "count", 0)
-    return Compiler
+@linked
+@pytest.mark.parametrize("place", [-1, 0, 1])
+def test_functions_begin_inside_of_the_image(tmp_path: Path, place: int) -> None:
+    image, _ = link(object_file(TWO), ["first", "second"])
+    keep(SOME, tmp_path / "image", image, [0, len(image) + place])
+    if place < 0:
+        assert len(mapped(SOME, tmp_path / "image")) == 2
+        return
+    with pytest.raises(Damaged, match="outside of its code"):
+        mapped(SOME, tmp_path / "image")
 
 
-def fresh(lanes: int) -> Any:
-    return images._functions.__wrapped__(SOME, lanes)
+@linked
+@pytest.mark.parametrize("what", ["image", "folder", "link", "pipe"])
+def test_what_others_could_have_written_is_not_run(tmp_path: Path, what: str) -> None:
+    folder = tmp_path / "folder"
+    path = folder / "image"
+    keep(SOME, path, *link(object_file(TWO), ["first", "second"]))
+    match what:
+        case "image":
+            path.chmod(0o664)
+        case "folder":
+            folder.chmod(0o777)
+        case "link":
+            path.rename(folder / "elsewhere")
+            path.symlink_to(folder / "elsewhere")
+        case "pipe":
+            path.unlink()
+            os.mkfifo(path)
+            path.chmod(0o600)
+    with pytest.raises(OSError, match=r"by others|symbolic links|not a regular file"):
+        mapped(SOME, path)
+
+
+@linked
+def test_new_folders_are_the_users_alone(tmp_path: Path) -> None:
+    keep(SOME, tmp_path / "new" / "image", *link(object_file(TWO), ["first", "second"]))
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
+@linked
+def test_a_planted_link_in_place_of_the_lock_is_not_followed(
+    compiler: type[Compiler], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nor is anything else there; then the kernels are compiled, and kept nowhere."""
+    precious = tmp_path / "precious"
+    precious.write_text("all my work")
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setattr(images, "_folders", lambda: [folder])
+    name = "-".join(["some-16", *(part or "" for part in made_of(SOME))])
+    (folder / f"{name}.lock").symlink_to(precious)
+    fresh(16)
+    assert precious.read_text() == "all my work"
+    assert [path.name for path in folder.iterdir()] == [f"{name}.lock"]
+    (folder / f"{name}.lock").unlink()
+    (folder / f"{name}.lock").write_text("kept")  # of a process that was killed: not emptied, but taken
+    (folder / name).symlink_to(precious)
+    fresh(16)
+    assert precious.read_text() == "all my work"
+    assert not (folder / name).is_symlink()
+    fresh(16)
+    assert compiler.count == 2
+
+
+@linked
+def test_a_damaged_image_is_compiled_again_and_said_to_be(
+    compiler: type[Compiler], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(images, "_folders", lambda: [tmp_path])
+    fresh(16)
+    (path,) = tmp_path.iterdir()
+    data = bytearray(path.read_bytes())
+    data[17] ^= 1  # where the first function begins
+    path.write_bytes(data)
+    fresh(16)
+    assert f"{path} is damaged. The some kernels are compiled again." in caplog.text
+    caplog.clear()
+    fresh(16)
+    assert compiler.count == 2
+    assert not caplog.text
 
 
 @linked
@@ -179,7 +270,7 @@ def test_without_a_compiler_an_image_made_by_any_will_do(
 
 def test_images_lie_beside_the_package_or_in_the_users_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert images._folders() == [Path(images.__file__).parent / "__pycache__", tmp_path / "fedsparsify"]
+    assert images._folders() == [Path(images.__file__).parent / "__pycache__", tmp_path / "fedsparsify" / "kernels"]
 
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
