@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test slow check docs clean
+.PHONY: run test kernels slow fuzz check docs clean
 
 run: .venv/ready
 	$(BIN)/fedsparsify run
@@ -10,8 +10,18 @@ run: .venv/ready
 test: .venv/ready
 	$(BIN)/pytest -n 3 --dist worksteal
 
+# The GPU's kernels, on a CPU under triton's interpreter; on a machine with a GPU: .venv/bin/pytest -m kernels
+kernels: .venv/ready
+	TRITON_INTERPRET=1 $(BIN)/pytest -m kernels -n 2 --dist worksteal
+
 slow: .venv/ready
-	$(BIN)/pytest -m slow -n 2
+	TRITON_INTERPRET=1 $(BIN)/pytest -m 'slow or kernels' -n 2 --dist worksteal
+
+# A minute of coverage-guided fuzzing; new inputs are kept in build/, one that fails is written there too.
+fuzz: .venv/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt atheris
+	mkdir -p build/fuzz
+	$(BIN)/python tests/fuzz/fuzz_wire.py build/fuzz tests/fuzz/corpus -artifact_prefix=build/fuzz- -max_total_time=60 -max_len=2048 -verbosity=0 -print_final_stats=1
 
 check: .venv/ready
 	$(BIN)/ruff check .

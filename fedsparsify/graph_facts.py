@@ -18,6 +18,7 @@ from .networks import model_of
 from .notices import notice
 from .ops.base import Untraceable
 from .replay import difference
+from .state_facts import state_facts
 from .tracing import trace
 
 
@@ -33,30 +34,32 @@ class Network(Protocol):
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """The graph of a network, and some samples to hold it against the network with."""
+    """The graph of a network, samples to hold it against the network with, and the rest of the state dict."""
 
     graph: tuple[Node, ...]  # empty where there is none
     missing: str  # why there is none
     probe: torch.Tensor
+    state: dict[str, Any]
 
     @classmethod
     def of(cls, module: nn.Module, probe: torch.Tensor) -> GraphFacts:
         """Trace a network. A notice says what will not be possible with its file."""
         module, model = module.eval(), model_of(module)
+        state = state_facts(module)
         try:
             graph = trace(module)
             if why := difference(module, graph, _tensors(model), probe):
                 raise Untraceable(why)
         except Untraceable as error:
             notice(f"the model's file will have no graph, so that it cannot be exported or run without torch: {error}.")
-            return cls((), str(error), probe)
+            return cls((), str(error), probe, state)
         try:
             nothing = np.zeros(0, np.int64), np.zeros(0, np.float32)  # shapes are all that matters here
             empty = {spec.name: Survivors(spec.shape, *nothing) for spec in model.layout}
             shapes_of(read_steps(graph, empty), tuple(probe.shape[1:]))
         except ModelError as error:
             notice(f"the engine will not run this network, though it can be exported: {error}")
-        return cls(graph, "", probe)
+        return cls(graph, "", probe, state)
 
     def of_model(self, network: Network, model: SparseModel) -> dict[str, Any]:
         """What the file of a trained model says: the graph, if it gives the network's logits with these weights too."""
@@ -68,7 +71,8 @@ class GraphFacts:
             if why := difference(network.module, self.graph, tensors, self.probe.to(network.device)):
                 notice(f"the model's file has no graph, so that it cannot be exported or run without torch: {why}.")
                 missing = why
-        return {"graph_missing": missing} if missing else {"graph": [node.to_json() for node in self.graph]}
+        graph = {"graph_missing": missing} if missing else {"graph": [node.to_json() for node in self.graph]}
+        return graph | self.state
 
 
 def _tensors(model: SparseModel) -> dict[str, torch.Tensor]:

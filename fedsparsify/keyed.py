@@ -82,6 +82,8 @@ class KeyedDropout(nn.Module):
         """Zero a random part of `x` and scale up the rest, while training."""
         if not self.training or self.p == 0:
             return x
+        if self.p == 1:
+            return x * 0
         keep = uniform(self.key, x.numel(), self.salt).reshape(x.shape) >= self.p
         factor = keep * (1 / (1 - self.p))
         return x.mul_(factor) if self.inplace else x * factor

@@ -95,8 +95,9 @@ ALLOWED = {
     "ops": {"errors", "graph"},
     "tracing": {"graph", "keyed", "modules", "networks", "ops"},
     "replay": {"graph", "ops"},
+    "state_facts": {"networks", "wire"},
     "graph_facts": {
-        *("errors", "graph", "inference", "model", "networks", "notices", "ops", "replay", "tracing"),
+        *("errors", "graph", "inference", "model", "networks", "notices", "ops", "replay", "state_facts", "tracing"),
     },
     "federation": CORE
     | {"methods", "data", "config", "keyed", "networks", "clients", "wire", "graph_facts", "notices", "stopping"}
@@ -138,7 +139,7 @@ ALLOWED = {
 HEAVY = {
     "torch": {
         *("arrays", "keyed", "networks", "clients", "federation", "tracing", "export", "rivals"),
-        *("graph_facts", "modules", "replay", "track"),
+        *("graph_facts", "modules", "replay", "state_facts", "track"),
     },
     "matplotlib": {"report"},
     "mlflow": {"track"},

@@ -86,6 +86,12 @@ def test_neighbouring_keys_share_nothing():
     assert not torch.equal(one[1:], two[:-1])
 
 
+def test_dropout_of_everything_gives_zeros_as_in_torch():
+    x = torch.ones(3, requires_grad=True)
+    KeyedDropout(1.0, salt=0)(x).sum().backward()
+    assert KeyedDropout(1.0, salt=0)(x).tolist() == x.grad.tolist() == [0, 0, 0]
+
+
 def test_keyed_dropout():
     layer = KeyedDropout(0.25, salt=0)
     x = torch.ones(100, 100)

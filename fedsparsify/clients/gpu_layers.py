@@ -356,6 +356,7 @@ class Drop:
 
     p: float
     salt: int
+    pixels: int  # of a sample: draws are numbered as torch lays an image out, channel by channel
     mask: bool = False
     relu = False
     keys: Any = None  # set before every step
@@ -372,7 +373,8 @@ class Drop:
     def _drop(self, x: torch.Tensor, mask: bool) -> torch.Tensor:
         y, count = torch.empty_like(x), x.shape[1] * x.shape[2]
         passes._dropout[cdiv(count, 1024), len(x)](
-            x, self._x, y, self.keys, count, self.p, 1 / (1 - self.p), salted(self.salt), mask, 1024
+            *(x, self._x, y, self.keys, count, self.p, 1 / (1 - self.p), salted(self.salt)),
+            *(self.pixels, self._x.shape[2], mask, 1024),
         )
         return y
 

@@ -21,29 +21,30 @@ from .stack import Order, Stack
 
 TYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
 COMPILERS = 8  # kernels compiled at a time
-PAD = 16  # the first convolution's few channels are padded to the smallest tile
+PAD = 16  # the least that a first convolution's channels are padded to: the smallest tile
 
 
 def plan(module: nn.Module, shape: Sequence[int]) -> list[Layer] | None:
     """The layers of a sequential network that our kernels know, or None where one is not among them."""
     layers: list[Any] = []
     image = list(shape) if len(shape) == 3 else None
+    flat, pixels = len(shape) == 1, 1  # whether a sample is a vector; pixels of the image that it still lies in
     for name, child in in_sequence(module):
         before = layers[-1] if layers else None
         masked = before is not None and before.relu
         if type(child) is nn.Flatten and (child.start_dim, child.end_dim) == (1, -1):
-            image = None
-        elif type(child) is nn.Linear and image is None:
+            image, flat = None, True
+        elif type(child) is nn.Linear and flat:
             layers.append(
                 Product(name, 1, 1, child.in_features, child.in_features, child.out_features, 1, child.bias is not None)
             )
-            layers[-1].mask = masked
+            layers[-1].mask, pixels = masked, 1
         elif _is_convolution(child) and image is not None:
-            channels = PAD if before is None else image[0]
+            channels = cover(image[0], PAD, 1 << 30) if before is None else image[0]
             layers.append(
                 Product(name, image[1], image[2], image[0], channels, child.out_channels, 9, child.bias is not None)
             )
-            layers[-1].mask = masked
+            layers[-1].mask, pixels = masked, image[1] * image[2]
             image[0] = child.out_channels
         elif type(child) is nn.BatchNorm2d and child.affine and child.momentum and child.track_running_stats and before:
             layers.append(Norm(name, child.num_features, child.eps, child.momentum, mask=masked))
@@ -52,8 +53,9 @@ def plan(module: nn.Module, shape: Sequence[int]) -> list[Layer] | None:
         elif _is_pool(child) and before is not None and image and image[1] % 2 == image[2] % 2 == 0:
             layers.append(Pool(image[1], image[2], image[0], mask=masked))
             image[1:] = [image[1] // 2, image[2] // 2]
-        elif type(child) is KeyedDropout and before is not None:
-            layers.append(Drop(child.p, child.salt, mask=masked))
+            pixels //= 4
+        elif type(child) is KeyedDropout and child.p < 1 and before is not None:
+            layers.append(Drop(child.p, child.salt, pixels, mask=masked))
         else:
             return None
     for below, layer in pairwise(layers):
@@ -222,7 +224,7 @@ class GpuStack:
             draw = uniform(keys, 3 * batch, salt=-2).view(models, batch, 3)
             top, left = ((draw[..., :2] * 9).int() - 4).unbind(2)
             top, left, flip = top.contiguous(), left.contiguous(), (draw[..., 2] >= 0.5).int().contiguous()
-        block = cover(height * width, 16, 1024 // padded)
+        block = cover(height * width, 16, max(16, 1024 // padded))
         passes._gather[cdiv(height * width, block), models * batch](
             *(self._images, rows, rows.stride(0), batch, top, left, flip, x, height * width),
             *(height, width, channels, padded, self._batches.augment, block),

@@ -180,15 +180,24 @@ def _mix(x):
 
 
 @triton.jit
-def _dropout(x, open_, y, keys, count, p, scale, salted, MASK: tl.constexpr, BLOCK: tl.constexpr):
-    """Y = X where a draw from the model's key is at least p, scaled up; zero where the ReLU behind was closed."""
+def _dropout(
+    x, open_, y, keys, count, p, scale, salted,
+    PIXELS: tl.constexpr, C: tl.constexpr, MASK: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Y = X where a draw from the model's key is at least p, scaled up; zero where the preceding ReLU was inactive.
+
+    Element i draws the number of its place in torch's order (samples, channels, pixels).
+    """
     model = tl.program_id(1).to(tl.int64)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     ok = i < count
+    place = i
+    if PIXELS > 1:
+        place = i // (PIXELS * C) * (PIXELS * C) + i % C * PIXELS + i // C % PIXELS
     key = tl.load(keys + model)
     inner = _mix(key)
     outer = _mix(inner + (key >> 31) + salted)
-    bits = _mix(_mix(i.to(tl.int64) + inner) ^ outer)
+    bits = _mix(_mix(place.to(tl.int64) + inner) ^ outer)
     keep = (bits >> 8).to(tl.float32) * (1.0 / 16777216.0) >= p
     if MASK:
         keep = keep & (tl.load(open_ + model * count + i, mask=ok, other=0.0) > 0)

@@ -23,7 +23,7 @@ def export(source: Path, to: str, out: Path | None = None) -> Path:
     elif to == "torch":
         from .torch import write_torch
 
-        write_torch(target, model)
+        write_torch(target, model, facts)
     else:
         from .safetensors import write_safetensors
 

@@ -15,6 +15,7 @@ from ..errors import ModelError, WireError
 from ..graph import INPUT, Node
 from ..model import SparseModel
 from ..wire.files import atomic
+from .shapes import Shape, shapes_of
 
 OPSET, IR_VERSION = 20, 9  # the first with Gelu, and the oldest that carries it: the more runtimes read it
 SIMPLE = {
@@ -31,7 +32,7 @@ def write_onnx(path: Path, model: SparseModel, facts: Mapping[str, Any], graph: 
     """The network, from preprocessed samples (batch, *shape) to logits."""
     if not isinstance(shape := facts.get("shape"), list) or not isinstance(classes := facts.get("classes"), int):
         raise WireError("the file does not say the shape of a sample and the number of classes.")
-    builder = _Builder(model)
+    builder = _Builder(model, shapes_of(graph, shape, model.layout), graph)
     for node in graph:
         builder.add(node)
     result = graph[-1].output
@@ -44,9 +45,12 @@ def write_onnx(path: Path, model: SparseModel, facts: Mapping[str, Any], graph: 
     )
     proto = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
     proto.producer_name = "fedsparsify"
-    kept = {name: value for name, value in facts.items() if name != "graph"}
+    kept = {name: value for name, value in facts.items() if name not in ("graph", "state")}
     helper.set_model_props(proto, {name: json.dumps(value) for name, value in kept.items()})
-    onnx.checker.check_model(proto)
+    try:
+        onnx.checker.check_model(proto, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise ModelError(f"the network does not make a valid ONNX model: {error}") from error
     with atomic(path) as file:
         file.write(proto.SerializeToString())
 
@@ -54,8 +58,9 @@ def write_onnx(path: Path, model: SparseModel, facts: Mapping[str, Any], graph: 
 class _Builder:
     """ONNX nodes and the tensors they hold."""
 
-    def __init__(self, model: SparseModel) -> None:
-        self._tensors = model.tensors()
+    def __init__(self, model: SparseModel, shapes: Mapping[str, Shape], graph: Sequence[Node]) -> None:
+        self._tensors, self._shapes = model.tensors(), shapes
+        self._values = {INPUT, *(node.output for node in graph)}
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: dict[str, TensorProto] = {}
 
@@ -88,15 +93,12 @@ class _Builder:
             case "leaky_relu":
                 self._emit("LeakyRelu", node, alpha=a["slope"])
             case "max_pool2d":
-                self._emit("MaxPool", node, **_window(a))
+                pads = [*a["padding"], *(p + o for p, o in zip(a["padding"], self._overhang(node), strict=True))]
+                self._emit("MaxPool", node, kernel_shape=a["kernel"], strides=a["stride"], pads=pads)
             case "avg_pool2d":
-                self._emit("AveragePool", node, **_window(a), count_include_pad=int(a["count_padding"]))
+                self._average(node)
             case "adaptive_avg_pool2d":
-                if a["size"] != [1, 1]:
-                    raise ModelError(
-                        f"ONNX has adaptive pooling to 1 × 1 only. Received: {a['size']} at {node.output}."
-                    )
-                self._emit("GlobalAveragePool", node)
+                self._adaptive(node)
             case "flatten":
                 # 0 keeps a dimension as it is; ONNX's own Flatten would merge the leading ones.
                 shape = np.array([0] * a["start"] + [-1], np.int64)
@@ -128,6 +130,48 @@ class _Builder:
         statistics = [self._held(node.tensors[role]) for role in ("running_mean", "running_var")]
         self._emit("BatchNormalization", node, *names, *statistics, epsilon=node.attributes["eps"])
 
+    def _overhang(self, node: Node) -> list[int]:
+        """By how much the last windows of a pool with `ceil` go over the padded image, (height, width).
+
+        ONNX's own ceil_mode keeps windows that lie in the padding alone, which PyTorch leaves out, and runtimes differ.
+        """
+        a = node.attributes
+        sizes = zip(self._shapes[node.inputs[0]][-2:], self._shapes[node.output][-2:], strict=True)
+        windows = zip(sizes, a["kernel"], a["stride"], a["padding"], strict=True)
+        return [max(0, (out - 1) * s + k - size - 2 * p) for (size, out), k, s, p in windows]
+
+    def _average(self, node: Node) -> None:
+        """The mean counts padding where `count_padding` says so, but never what lies beyond it."""
+        a, over = node.attributes, self._overhang(node)
+        window = {"kernel_shape": a["kernel"], "strides": a["stride"]}
+        if not a["count_padding"]:
+            pads = [*a["padding"], *(p + o for p, o in zip(a["padding"], over, strict=True))]
+            self._emit("AveragePool", node, **window, pads=pads)
+        elif not any(over):
+            self._emit("AveragePool", node, **window, pads=a["padding"] * 2, count_include_pad=1)
+        else:
+            padded = f"{node.output}.padded"
+            amounts = self._constant(f"{node.output}.pads", np.array([0, 0, *a["padding"]] * 2, np.int64))
+            self.nodes.append(helper.make_node("Pad", [node.inputs[0], amounts], [padded]))
+            self.nodes.append(helper.make_node("AveragePool", [padded], [node.output], **window, pads=[0, 0, *over]))
+
+    def _adaptive(self, node: Node) -> None:
+        """Global or ordinary pooling where the windows are equal, and otherwise a product with the means' weights."""
+        sizes = [int(n) for n in self._shapes[node.inputs[0]][-2:]]
+        target = node.attributes["size"]
+        if target == [1, 1]:
+            self._emit("GlobalAveragePool", node)
+        elif not any(size % out for size, out in zip(sizes, target, strict=True)):
+            window = [size // out for size, out in zip(sizes, target, strict=True)]
+            self._emit("AveragePool", node, kernel_shape=window, strides=window)
+        else:
+            rows, columns = (means(size, out) for size, out in zip(sizes, target, strict=True))
+            across = f"{node.output}.columns"
+            right = self._constant(f"{node.output}.means_of_columns", np.ascontiguousarray(columns.T))
+            self.nodes.append(helper.make_node("MatMul", [node.inputs[0], right], [across]))
+            left = self._constant(f"{node.output}.means_of_rows", rows)
+            self.nodes.append(helper.make_node("MatMul", [left, across], [node.output]))
+
     def _emit(self, op: str, node: Node, *more: str, **attributes: Any) -> None:
         self.nodes.append(helper.make_node(op, [*node.inputs, *more], [node.output], **attributes))
 
@@ -135,14 +179,15 @@ class _Builder:
         return self._constant(name, self._tensors[name])
 
     def _constant(self, name: str, value: Any) -> str:
+        name = f"{name}.tensor" if name in self._values else name
         self.initializers.setdefault(name, numpy_helper.from_array(np.asarray(value), name))
         return name
 
 
-def _window(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "kernel_shape": attributes["kernel"],
-        "strides": attributes["stride"],
-        "pads": attributes["padding"] * 2,
-        "ceil_mode": int(attributes["ceil"]),
-    }
+def means(size: int, out: int) -> np.ndarray:
+    """The weights (out, size) with which adaptive pooling averages one axis."""
+    weights = np.zeros((out, size), np.float32)
+    for i in range(out):
+        first, last = i * size // out, -(-(i + 1) * size // out)
+        weights[i, first:last] = 1 / (last - first)
+    return weights

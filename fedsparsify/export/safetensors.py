@@ -11,10 +11,12 @@ from safetensors.numpy import save
 
 from ..model import SparseModel
 from ..wire.files import atomic
+from ..wire.state import whole_state
 
 
 def write_safetensors(path: Path, model: SparseModel, facts: Mapping[str, Any]) -> None:
-    """Every tensor under its own name."""
-    metadata = {name: value if isinstance(value, str) else json.dumps(value) for name, value in facts.items()}
+    """Every entry of the state dict under its own name."""
+    said = {name: value for name, value in facts.items() if name != "state"}
+    metadata = {name: value if isinstance(value, str) else json.dumps(value) for name, value in said.items()}
     with atomic(path) as file:
-        file.write(save({name: array.copy() for name, array in model.tensors().items()}, metadata))
+        file.write(save(whole_state(model, facts), metadata))

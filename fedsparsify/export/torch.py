@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from ..model import SparseModel
 from ..wire.files import atomic
+from ..wire.state import whole_state
 
-MEAN, COUNT = "running_mean", "num_batches_tracked"
 
-
-def write_torch(path: Path, model: SparseModel) -> None:
-    """Every tensor under its own name; batch norms get the counter that a strict load asks for."""
-    state = {name: torch.from_numpy(array.copy()) for name, array in model.tensors().items()}
-    norms = [name.removesuffix(MEAN) for name in state if name.endswith(MEAN)]
-    state |= {f"{norm}{COUNT}": torch.zeros((), dtype=torch.int64) for norm in norms}
+def write_torch(path: Path, model: SparseModel, facts: Mapping[str, Any]) -> None:
+    """Every entry that a strict load asks for."""
+    state = {name: torch.from_numpy(array) for name, array in whole_state(model, facts).items()}
     with atomic(path) as file:
         torch.save(state, file)

@@ -1,34 +1,37 @@
-"""The GPU's kernels, under triton's interpreter where it is installed, and on the GPU where there is one."""
+"""The GPU's kernels: on a GPU where there is one, else under triton's interpreter (`make kernels`)."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from check_kernels import DEVICE, NOT_TAKEN, STEPS, TRAININGS, check_step, check_training
 
-needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
-
-
-def check(**environment):
-    script = Path(__file__).with_name("check_kernels.py")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=os.environ | environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("equal") >= 4
+pytestmark = pytest.mark.kernels
 
 
-@needs_triton
-@pytest.mark.slow
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter is for machines without a GPU")
-def test_kernels_equal_torch_func_under_the_interpreter():
-    check(TRITON_INTERPRET="1")
+@pytest.fixture(autouse=True)
+def ready(monkeypatch):
+    if DEVICE.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("there is no GPU: `make kernels` sets TRITON_INTERPRET=1")
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # the reference in full precision
 
 
-@needs_triton
-@pytest.mark.gpu
-def test_kernels_equal_torch_func_on_the_gpu():
-    check()
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_equals_autograd(name):
+    check_step(STEPS[name])
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_rounds_equal_a_client_alone(name):
+    check_training(TRAININGS[name])
+
+
+@pytest.mark.parametrize("name", NOT_TAKEN)
+def test_what_the_kernels_do_not_compute_is_left_to_torch(name):
+    from fedsparsify.clients.gpu_stack import plan
+
+    make, shape = NOT_TAKEN[name]
+    make()(torch.zeros(2, *shape))  # it is a network for such samples
+    assert plan(make(), shape) is None
