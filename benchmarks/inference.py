@@ -27,9 +27,9 @@ import numpy as np
 from machine_peak import fma_gflops
 from pruned_models import NETWORKS, write_model
 
-from fedsparsify.inference.shapes import shapes_of
-from fedsparsify.inference.steps import Conv, read_steps
-from fedsparsify.rivals import write_fixed_onnx
+from fedsparsify.engines import write_fixed_onnx
+from fedsparsify.inference.frontend.shapes import shapes_of
+from fedsparsify.inference.frontend.steps import Conv, read_steps
 from fedsparsify.wire.artefact import load, load_graph
 
 HERE = Path(__file__).parent

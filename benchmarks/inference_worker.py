@@ -21,7 +21,7 @@ os.dup2(2, 1)
 
 import numpy as np  # noqa: E402
 
-from fedsparsify.rivals import Subject, installed  # noqa: E402
+from fedsparsify.engines import Subject, installed  # noqa: E402
 
 
 def memory(field: str) -> int:

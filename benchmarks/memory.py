@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 from inference import DENSE, Worker
 
-from fedsparsify.rivals import write_fixed_onnx
+from fedsparsify.engines import write_fixed_onnx
 from fedsparsify.wire.artefact import load, load_graph
 
 ROOT = Path(__file__).parent.parent

@@ -75,10 +75,10 @@ def tiles(lanes: int) -> None:
     """How fast the tiles are by themselves."""
     from numba import njit
 
-    from fedsparsify.clients.cpu_kernels import BLOCK, FOUR, HEIGHT
-    from fedsparsify.clients.cpu_layers import ROWS, wide_at
-    from fedsparsify.clients.cpu_simd import product_tile, update_tile
     from fedsparsify.native.lines import zeros
+    from fedsparsify.training.native.kernels import BLOCK, FOUR, HEIGHT
+    from fedsparsify.training.native.layers import ROWS, wide_at
+    from fedsparsify.training.native.simd import product_tile, update_tile
 
     rows, depth, outputs, times = 32, 784, 128, 200
     width, wide = (0,) * lanes, (0,) * wide_at(lanes)

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from fedsparsify.networks import build, model_of
+from fedsparsify.networks.tracing import graph_facts
 from fedsparsify.scores import keep_top
-from fedsparsify.tracing import graph_facts
 from fedsparsify.wire.artefact import save
 
 NETWORKS = {"fc": ((1, 28, 28), 10), "cnn": ((3, 32, 32), 10), "vgg16": ((3, 32, 32), 100)}

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsparsify import RunConfig, save
+from fedsparsify.cli.progress import Progress
+from fedsparsify.cli.screen import Screen
 from fedsparsify.federation.ledger import Entry
 from fedsparsify.model import Layout, SparseModel, TensorSpec
-from fedsparsify.progress import Progress
-from fedsparsify.screen import Screen
 from fedsparsify.text import file_name, plain, visible
 
 HOSTILE = [
@@ -133,7 +133,7 @@ def test_labels_of_a_model_file(here, elsewhere):
     torch = pytest.importorskip("torch")
     pytest.importorskip("numba")
     from fedsparsify.networks import model_of
-    from fedsparsify.tracing import trace
+    from fedsparsify.networks.tracing import trace
 
     network = torch.nn.Sequential(torch.nn.Linear(3, 2))
     for labels in (["\x1b[31ma\nb", "c"], "ab", {"a": 1}, [None, [1]]):

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from fedsparsify.graph import Node
 from fedsparsify.networks import build
-from fedsparsify.replay import replay
-from fedsparsify.tracing import Untraceable, trace
+from fedsparsify.networks.replay import replay
+from fedsparsify.networks.tracing import Untraceable, trace
 
 
 def same(module: nn.Module, shape: tuple[int, ...]) -> tuple[Node, ...]:

@@ -18,14 +18,14 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations, weight_norm
 
 from fedsparsify import RunConfig, run
-from fedsparsify.clients.backends.plain import OneByOne
-from fedsparsify.clients.flat import FlatModule
 from fedsparsify.data import Dataset
 from fedsparsify.errors import ConfigError
 from fedsparsify.export import export
 from fedsparsify.federation.simulated import Machine, build_for
 from fedsparsify.inference import Engine
 from fedsparsify.notices import Notice
+from fedsparsify.training.backends.plain import OneByOne
+from fedsparsify.training.flat import FlatModule
 from fedsparsify.wire.artefact import load_facts
 
 CHANNELS = 4

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from ..clients.flat import FlatModule
-from ..clients.worker import LONE_SAMPLE, lone_sample_error
 from ..config import RunConfig
 from ..data import Dataset
 from ..data.partition import Indices
@@ -17,6 +15,8 @@ from ..keyed import seeded
 from ..model import SparseModel
 from ..networks import build
 from ..notices import notice
+from ..training.flat import FlatModule
+from ..training.worker import LONE_SAMPLE, lone_sample_error
 
 
 def check_network(config: RunConfig, dataset: Dataset) -> None:

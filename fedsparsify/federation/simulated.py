@@ -9,18 +9,18 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from ..clients.clock import step_times
-from ..clients.cohort import Cohort
-from ..clients.flat import FlatModule
-from ..clients.worker import Evaluation, Samples, Worker, evaluate, loss_and_gradient
 from ..config import RunConfig
 from ..data import Dataset, partition
 from ..data.partition import Indices
 from ..errors import ConfigError
-from ..graph_facts import GraphFacts
 from ..methods import Method, Request, Update, ask_client, cohort_of, until_diverged
 from ..model import Floats, SparseModel
 from ..networks import build, model_of
+from ..networks.graph_facts import GraphFacts
+from ..training.cohort import Cohort
+from ..training.flat import FlatModule
+from ..training.step_times import step_times
+from ..training.worker import Evaluation, Samples, Worker, evaluate, loss_and_gradient
 from .checks import check_batches, check_network
 from .diagnosis import Probed
 

@@ -13,11 +13,11 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..clients.worker import Worker
 from ..config import RunConfig
 from ..data import Dataset
 from ..methods import Request, Update
 from ..stopping import ending
+from ..training.worker import Worker
 from .simulated import Machine
 
 

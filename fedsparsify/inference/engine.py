@@ -21,16 +21,16 @@ from ..native.lines import address_of
 from ..native.machine import cores_here, lanes_here
 from ..wire.artefact import load, load_network
 from ..wire.graphs import parse_graph
-from .crew import Crew
-from .layers import KERNELS, Recipe, surely_dense
-from .memory import Memory, OutOfMemory
-from .native import native_code
-from .operations import Orders
-from .pace import Pace
-from .plan import GRIDS, named
-from .program import Program, build_program
-from .shapes import Shape, is_flat, shapes_of, weight_vectors
-from .steps import Conv, Flatten, read_steps
+from .frontend.shapes import Shape, is_flat, shapes_of, weight_vectors
+from .frontend.steps import Conv, Flatten, read_steps
+from .layout.memory import Memory, OutOfMemory
+from .layout.storage import GRIDS, named
+from .lowering.layers import KERNELS, Recipe, surely_dense
+from .lowering.program import Program, build_program
+from .lowering.rows import Orders
+from .runtime.native_calls import native_code
+from .runtime.sharing import Pace
+from .runtime.thread_pool import Crew
 
 Key = tuple[tuple[int, ...], bool, int, int]  # shape of a sample, one image?, vectors side by side, workers
 SHARED_VECTORS = 150_000  # multiplications from which one image is worth a second thread

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..model import Floats
-from .plan import Place
+from .layout.storage import Place
 
 
 def affine_of(affine: tuple[Floats, Floats] | None, first: int, last: int) -> list[Floats]:

@@ -51,12 +51,18 @@ class Kernels:
     name: str  # of the image's file
     module: str  # its `entries(lanes)` are the functions; importing it takes numba
     words: tuple[int, ...]  # that each function takes
-    sources: tuple[str, ...]  # all files that the functions are made of, besides those of this package
+    sources: tuple[str, ...]  # files and folders that the functions are made of, besides those of this package
 
     def __call__(self, lanes: int) -> list[Function]:
         """The functions for a width of vectors; ImportError where no image was kept and there is no compiler."""
         with _compiling:
             return _functions(self, lanes)
+
+    @property
+    def files(self) -> list[Path]:
+        """The files of `sources`."""
+        paths = [PACKAGE / name for name in self.sources]
+        return [file for path in paths for file in (sorted(path.glob("[!_]*.py")) if path.is_dir() else [path])]
 
     @property
     def head(self) -> Struct:
@@ -218,7 +224,7 @@ def _folders() -> list[Path]:
 @cache
 def made_of(kernels: Kernels) -> tuple[str, str | None]:
     """What an image depends on: the kernels' sources and the processor; numba and LLVM, or None without them."""
-    paths = [*(PACKAGE / name for name in kernels.sources), *(PACKAGE / "native" / f"{name}.py" for name in SHARED)]
+    paths = [*kernels.files, *(PACKAGE / "native" / f"{name}.py" for name in SHARED)]
     sources = [processor().encode(), *(path.read_bytes() for path in paths)]
     specs = [find_spec(package) for package in ("numba", "llvmlite")]
     places = [Path(spec.origin).parent / "_version.py" for spec in specs if spec and spec.origin]

@@ -14,7 +14,7 @@ from fedsparsify.errors import ModelError
 from fedsparsify.export import export
 from fedsparsify.inference import Engine
 from fedsparsify.networks import model_of
-from fedsparsify.tracing import trace
+from fedsparsify.networks.tracing import trace
 
 
 def agree(folder, module: nn.Module, shape: tuple[int, ...]) -> None:

@@ -16,9 +16,9 @@ from fedsparsify.cli import cli
 from fedsparsify.errors import ConfigError, ModelError, WireError
 from fedsparsify.export import export
 from fedsparsify.networks import build, model_of
+from fedsparsify.networks.state_facts import state_facts
+from fedsparsify.networks.tracing import trace
 from fedsparsify.scores import keep_top
-from fedsparsify.state_facts import state_facts
-from fedsparsify.tracing import trace
 from fedsparsify.wire.state import packed
 
 SHAPE = (3, 32, 32)

@@ -5,12 +5,12 @@ import pytest
 from conftest import small_model
 
 from fedsparsify import RunConfig
-from fedsparsify.clients.worker import Evaluation
 from fedsparsify.data import load_dataset
 from fedsparsify.errors import ClientError, ConfigError
 from fedsparsify.federation.rounds import play
 from fedsparsify.federation.simulated import Simulated, participants
 from fedsparsify.methods import FedAvg, FedSparsifyGlobal, Update
+from fedsparsify.training.worker import Evaluation
 
 
 class Scripted:

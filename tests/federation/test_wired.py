@@ -8,13 +8,13 @@ import torch
 from conftest import small_model
 
 from fedsparsify import METHODS, RunConfig, run, save
-from fedsparsify.clients.worker import Evaluation
 from fedsparsify.errors import ConfigError, RunError
 from fedsparsify.federation.checkpoint import Checkpoint
 from fedsparsify.federation.memory import Memory
 from fedsparsify.federation.rounds import play
 from fedsparsify.federation.wired import Wired
 from fedsparsify.methods import FedAvg, FedSparsifyGlobal, Update
+from fedsparsify.training.worker import Evaluation
 from fedsparsify.wire.codec import decode, encode
 
 WEIGHTS = np.linspace(0.1, 4, 40, dtype=np.float32)

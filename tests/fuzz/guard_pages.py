@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsparsify.inference import engine, measured, memory, program
-from fedsparsify.inference.operations import header_of
+from fedsparsify.inference import engine
+from fedsparsify.inference.layout import memory
+from fedsparsify.inference.lowering import autotune as measured
+from fedsparsify.inference.lowering import program
+from fedsparsify.inference.lowering.rows import header_of
 from fedsparsify.native.lines import LINE_BYTES
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fedsparsify.cli_inference import Size, bench, infer
+from fedsparsify.cli.inference import Size, bench, infer
 from fedsparsify.errors import DataError, FedSparsifyError, ModelError
 from fedsparsify.networks import build, model_of
-from fedsparsify.tracing import trace
+from fedsparsify.networks.tracing import trace
 from fedsparsify.wire.artefact import save
 
 FACTS: dict[str, Any] = {

@@ -17,13 +17,13 @@ from torch import nn
 from fedsparsify.errors import ModelError, WireError
 from fedsparsify.graph import Node
 from fedsparsify.inference import Engine
-from fedsparsify.inference.operations import Kind
-from fedsparsify.inference.program import build_program
-from fedsparsify.inference.shapes import shapes_of
-from fedsparsify.inference.steps import read_steps
+from fedsparsify.inference.frontend.shapes import shapes_of
+from fedsparsify.inference.frontend.steps import read_steps
+from fedsparsify.inference.lowering.program import build_program
+from fedsparsify.inference.lowering.rows import Kind
 from fedsparsify.model import Layout, SparseModel, TensorSpec
 from fedsparsify.networks import build, model_of
-from fedsparsify.tracing import trace
+from fedsparsify.networks.tracing import trace
 from fedsparsify.wire.artefact import save
 
 LANES = (16, 8, 4)

@@ -14,8 +14,8 @@ import pytest
 from fedsparsify.errors import ModelError
 from fedsparsify.graph import Node
 from fedsparsify.inference import Engine
-from fedsparsify.inference.memory import Memory, OutOfMemory, size_of
-from fedsparsify.inference.pieces import Pieces, int32
+from fedsparsify.inference.layout.memory import Memory, OutOfMemory, size_of
+from fedsparsify.inference.lowering.constants import Pieces, int32
 from fedsparsify.model import Layout, SparseModel, TensorSpec
 from fedsparsify.native.machine import memory_here
 

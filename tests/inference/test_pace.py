@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedsparsify.inference import Engine
-from fedsparsify.inference.pace import EVERY, TRIES, Pace
+from fedsparsify.inference.runtime.sharing import EVERY, TRIES, Pace
 from fedsparsify.networks import build, model_of
-from fedsparsify.tracing import trace
+from fedsparsify.networks.tracing import trace
 
 
 def play(pace: Pace, shared: float, alone: float, runs: int = EVERY) -> list[bool]:

@@ -10,8 +10,8 @@ import pytest
 
 from fedsparsify.errors import ModelError
 from fedsparsify.graph import Node
-from fedsparsify.inference.shapes import shapes_of
-from fedsparsify.inference.steps import Add, Affine, Conv, Flatten, Pool, read_steps
+from fedsparsify.inference.frontend.shapes import shapes_of
+from fedsparsify.inference.frontend.steps import Add, Affine, Conv, Flatten, Pool, read_steps
 
 CONV = {"stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "groups": 1}
 POOL = {"kernel": [2, 2], "stride": [2, 2], "padding": [0, 0], "ceil": False}

@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from fedsparsify import RunConfig, run
-from fedsparsify.clients.flat import FlatModule
-from fedsparsify.clients.worker import Samples, Worker
 from fedsparsify.data import load_dataset
 from fedsparsify.errors import ConfigError
 from fedsparsify.federation.simulated import Simulated
 from fedsparsify.methods import Fit, Grasp, Snip
 from fedsparsify.networks import model_of
+from fedsparsify.training.flat import FlatModule
+from fedsparsify.training.worker import Samples, Worker
 
 RNG = np.random.default_rng(0)
 

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from llvmlite import binding
 
-from fedsparsify.clients.cpu_trainer import KERNELS as TRAINING
 from fedsparsify.errors import ModelError
-from fedsparsify.inference import native
-from fedsparsify.inference.native import KERNELS
+from fedsparsify.inference.runtime import native_calls as native
+from fedsparsify.inference.runtime.native_calls import KERNELS
 from fedsparsify.native import codegen, images, machine
 from fedsparsify.native.images import PACKAGE, SHARED, Damaged, Kernels, keep, made_of, mapped
 from fedsparsify.native.linking import LinkError, link
 from fedsparsify.native.machine import lanes_here
+from fedsparsify.training.native.perceptrons import KERNELS as TRAINING
 
 linked = pytest.mark.skipif(not codegen.LINKED, reason="images are made on Linux on x86-64 only")
 
@@ -39,7 +39,7 @@ def test_the_engine_needs_no_training_framework() -> None:
 def test_serving_needs_no_compiler_once_an_image_is_kept() -> None:
     native.native_code(lanes_here())  # keeps one, where none was
     code = (
-        "import sys; from fedsparsify.inference.native import native_code; "
+        "import sys; from fedsparsify.inference.runtime.native_calls import native_code; "
         f"native_code({lanes_here()}); sys.exit('numba' in sys.modules or 'llvmlite' in sys.modules)"
     )
     assert run(code) == 0
@@ -295,7 +295,7 @@ def test_without_a_folder_or_an_image_it_compiles_every_time(
 
 
 def test_what_numba_keeps_where_there_are_no_images(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from fedsparsify.inference.kernels import post
+    from fedsparsify.inference.kernels.dispatch.dispatch import post
 
     monkeypatch.setattr(codegen, "LINKED", False)
     monkeypatch.setattr(codegen.config, "CACHE_DIR", str(tmp_path))
@@ -325,7 +325,7 @@ def test_images_are_bound_to_the_processor_and_all_sources(monkeypatch: pytest.M
         for dots, package, name in re.findall(r"^from (\.+)(\w+\.)?(\w+) import", path.read_text(), re.M):
             other = path.parents[len(dots) - 1] / package.rstrip(".") / f"{name}.py"
             needed += [other] if other not in seen and other != native_folder / "images.py" else []
-    ours = {PACKAGE / name for name in kernels.sources}
+    ours = {*kernels.files}
     assert seen <= ours | {native_folder / f"{name}.py" for name in SHARED}
     assert ours <= seen
 

@@ -9,7 +9,7 @@ from torch import nn
 from fedsparsify.errors import WireError
 from fedsparsify.model import Layout, TensorSpec
 from fedsparsify.networks import build, layout_of, model_of
-from fedsparsify.tracing import trace
+from fedsparsify.networks.tracing import trace
 from fedsparsify.wire.artefact import load_graph, save
 from fedsparsify.wire.graphs import parse_graph
 

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...clients.flat import FlatModule
-from ...clients.worker import Samples, Worker
 from ...config import RunConfig
 from ...data import DATASETS, load_samples, partition
 from ...errors import ConfigError, DataError
 from ...methods import ask_client
 from ...model import Floats
 from ...networks import build
+from ...training.flat import FlatModule
+from ...training.worker import Samples, Worker
 from ...wire.codec import encode
 from ..wired import as_model
 from .messages import Answer, Question

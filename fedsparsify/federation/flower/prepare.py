@@ -6,12 +6,12 @@ import hashlib
 
 import torch
 
-from ...clients.clock import step_times
-from ...clients.flat import FlatModule
 from ...config import RunConfig, to_toml
 from ...data import load_dataset
 from ...errors import ConfigError
 from ...networks import build, model_of
+from ...training.flat import FlatModule
+from ...training.step_times import step_times
 from ..checks import check_network
 from ..run import RunFolder, settled
 from ..simulated import build_for

@@ -17,8 +17,6 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from ... import __version__
-from ...clients.flat import FlatModule
-from ...clients.worker import Evaluation, evaluate
 from ...config import RunConfig
 from ...data import Dataset
 from ...errors import ClientError, FedSparsifyError, WireError
@@ -26,6 +24,8 @@ from ...methods import Method, Update, cohort_of
 from ...model import Floats, Layout, Mask, SparseModel
 from ...networks import model_of
 from ...text import plain
+from ...training.flat import FlatModule
+from ...training.worker import Evaluation, evaluate
 from ...wire.codec import decode, encode, mask_name
 from ..ledger import Entry
 from ..memory import Memory

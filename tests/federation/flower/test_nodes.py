@@ -185,7 +185,7 @@ def test_a_clients_process_loads_no_more_than_it_needs():
     code = (
         "import sys, fedsparsify.federation.flower.client_app; early = 'torch' in sys.modules\n"
         "import fedsparsify.federation.flower.client\n"
-        "heavy = {'torch._dynamo', 'fedsparsify.clients.cohort', 'fedsparsify.federation.run'} & sys.modules.keys()\n"
+        "heavy = {'torch._dynamo', 'fedsparsify.training.cohort', 'fedsparsify.federation.run'} & sys.modules.keys()\n"
         "sys.exit(str(heavy) if early or heavy else 0)"
     )
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", code]).returncode == 0

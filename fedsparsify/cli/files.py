@@ -1,0 +1,77 @@
+"""The commands that read model files: inspect, export."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import click
+import numpy as np
+from rich.table import Table
+
+from ..export import FORMATS
+from ..export import export as export_model
+from ..text import plain
+from ..wire.artefact import read
+from .screen import Screen
+
+FILE = click.Path(path_type=Path)
+BAR = 20
+
+
+@click.command()
+@click.argument("model", type=FILE)
+def inspect(model: Path) -> None:
+    """Show what is in a model file: its layers, how dense each is, and how small it all became."""
+    found, facts, _ = read(model)
+    console = Screen()
+    table = Table("tensor", "shape", "kept", "of", "density", "")
+    for spec in found.layout.tensors:
+        kept = int(np.count_nonzero(found.mask[found.layout.slices[spec.name]]))
+        density = kept / spec.size if spec.size else 1.0
+        bar = "█" * round(BAR * density) or ("▏" if kept else "")
+        table.add_row(
+            plain(spec.name), _shape(spec.shape), f"{kept:,}", f"{spec.size:,}", f"{density:7.2%}", bar.ljust(BAR)
+        )
+    for spec in found.layout.statistics:
+        table.add_row(
+            plain(spec.name), _shape(spec.shape), f"{spec.size:,}", f"{spec.size:,}", "", "never pruned", style="dim"
+        )
+    console.print(table)
+    dense, size = 4 * found.layout.total, model.stat().st_size
+    gzipped = len(zlib.compress(found.weights.tobytes()))
+    lines = [
+        f"{found.nonzero:,} of {found.layout.total:,} values, sparsity {found.sparsity:.4f}",
+        f"{size:,} bytes: {dense / size:.1f}× smaller than dense float32 ({dense:,}), "
+        f"{gzipped / size:.2f}× smaller than that gzipped ({gzipped:,})",
+        *_told(facts),
+    ]
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return plain(" × ".join(map(str, shape[:20])) or "–") + " × …" * (len(shape) > 20)
+
+
+def _told(facts: dict[str, object]) -> list[str]:
+    """What the file says of itself, in a line or two."""
+    names = ("network", "data", "method", "rounds", "accuracy")
+    told = [f"{name} {plain(facts[name], 80)}" for name in names if name in facts]
+    graph = facts.get("graph")
+    runs = (
+        f"graph of {len(graph)} nodes"
+        if isinstance(graph, list)
+        else f"no graph: {plain(facts.get('graph_missing', '–'))}"
+    )
+    return [", ".join([*told, runs])]
+
+
+@click.command()
+@click.argument("model", type=FILE)
+@click.option("--to", required=True, type=click.Choice(list(FORMATS)), help="the other format")
+@click.option("--out", type=FILE, help="where to write it  [default: beside the model]")
+def export(model: Path, to: str, out: Path | None) -> None:
+    """Write a model file in another format, with dense weights."""
+    written = export_model(model, to, out)
+    Screen().print(f"{written}: {written.stat().st_size:,} bytes", soft_wrap=True)

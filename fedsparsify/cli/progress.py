@@ -1,0 +1,101 @@
+"""What a person sees while a run goes on, and when it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+
+from rich import progress as bars
+from rich.console import Console
+from rich.table import Table
+
+from ..config import RunConfig
+from ..federation.ledger import Entry
+from ..text import plain
+from ..wire.artefact import load
+
+
+def bar(console: Console) -> bars.Progress:
+    """Rounds done, time taken and left; nothing where nobody looks."""
+    return bars.Progress(
+        bars.TextColumn("{task.description}", markup=False),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("left"),
+        bars.TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
+class Progress:
+    """A live bar on a terminal; elsewhere a line for every tenth of the run."""
+
+    def __init__(self, console: Console, config: RunConfig) -> None:
+        self._console, self._rounds = console, config.rounds
+        self.round = 0
+        self._empty: set[str] = set()
+        self._bar = bar(console)
+        self._task = self._bar.add_task(plain(f"{config.method_name} on {config.data}"), total=config.rounds)
+
+    def __enter__(self) -> Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Take the bar off the screen."""
+        self._bar.stop()
+
+    def show(self, entry: Entry) -> None:
+        """One more round is done."""
+        self.round = entry.round
+        text = f"accuracy {entry.accuracy:.3f}  sparsity {entry.sparsity:.3f}"
+        self._bar.update(self._task, completed=entry.round, description=text)
+        for client, reason in entry.refused.items():
+            self._console.print(
+                f"round {entry.round}: {plain(client)} was left out: {plain(reason, 400)}", style="yellow"
+            )
+        for name in sorted({*entry.empty} - self._empty):
+            self._console.print(f"round {entry.round}: no weight is left in {plain(name)}", style="yellow")
+        self._empty = {*entry.empty}
+        tenth = max(1, self._rounds // 10)
+        if not self._console.is_terminal and (entry.round % tenth == 0 or entry.round == self._rounds):
+            self._console.print(f"round {entry.round}/{self._rounds}  {text}  {entry.seconds:.2f} s")
+
+
+def summary(config: RunConfig, history: list[Entry], model: Path) -> Table:
+    """The run in a dozen lines."""
+    table = Table(
+        title=plain(f"{config.method_name} on {config.data}, {config.split}"), show_header=False, min_width=56
+    )
+    for name, value in summary_rows(config, history, model):
+        table.add_row(name, value)
+    return table
+
+
+def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[tuple[str, str]]:
+    """The same as pairs of text."""
+    last = history[-1]
+    best = max(history, key=lambda entry: entry.accuracy)
+    total = load(model).layout.total
+    sent = sum(entry.download_params + entry.upload_params for entry in history)
+    dense = sum((entry.clients + len(entry.refused)) * 2 * total for entry in history if entry.round)
+    size = model.stat().st_size
+    taken = sum((entry.download_bytes or 0) + (entry.upload_bytes or 0) for entry in history)
+    return [
+        ("network", f"{plain(config.network)}, {total:,} parameters"),
+        ("clients", f"{config.participants} of {config.clients} a round, {config.rounds} rounds"),
+        ("accuracy", f"{last.accuracy:.4f}  (best {best.accuracy:.4f}, round {best.round})"),
+        ("sparsity", f"{last.sparsity:.4f}  ({last.nonzero:,} parameters left)"),
+        ("parameters sent", f"{sent / 1e6:,.1f} million  ({dense / sent:.2f}× fewer than dense)"),
+        (
+            "bytes sent",
+            f"{taken / 1e6:,.1f} MB  ({4 * dense / taken:.2f}× fewer than dense)" if taken else "not counted",
+        ),
+        ("model file", f"{size:,} bytes  ({4 * total / size:.1f}× smaller than dense float32)"),
+        ("time", f"{sum(entry.seconds for entry in history):,.1f} s"),
+    ]

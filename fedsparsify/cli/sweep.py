@@ -1,0 +1,89 @@
+"""`fedsparsify sweep`: many runs from one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from ..config import read_toml
+from ..federation.ledger import Entry, read_history
+from ..stopping import EXIT_CODE, ending, uninterrupted
+from .progress import bar
+from .screen import Screen
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="folder for the runs  [default: runs/FILE's name]")
+@click.option("--resume", is_flag=True, help="go on where the sweep in --out stopped")
+@click.option("--device", default=None, help="where to train: cpu, cuda or cuda:N; wins over the file")
+@click.option("--max-models", type=click.IntRange(1), help="models trained at a time  [default: what memory holds]")
+def sweep(file: Path, out: Path | None, resume: bool, device: str | None, max_models: int | None) -> int:
+    """Train every combination of the lists in FILE, stacked into as few computations as can be.
+
+    FILE is a config as for `run`, with a table of lists. A method that lacks a setting takes part once:
+
+    \b
+    data = "fashion-mnist"
+    split = "classes:2"
+    [sweep]
+    method = ["fedavg", "fedsparsify-global", "random"]
+    sparsity = [0.9, 0.95, 0.99]
+    seed = [1990, 1991, 1992]
+
+    Any setting of a run or of one of the methods can be varied, your own methods' too. "method.NAME" is always the
+    method's.
+
+    Each run leaves a folder OUT/NAME as `run` does. Run again with --resume to go on after a stop.
+    """
+    with uninterrupted():  # an import that is interrupted may leave half a module
+        from ..federation.sweep import Planned, check_folder, expand
+        from ..federation.sweep import sweep as play
+
+    table = read_toml(file)
+    runs = expand(table | ({"device": device} if device else {}), file)
+    out = out or Path("runs") / file.stem
+    check_folder(out, runs, resume)
+    console = Screen()
+    total = sum(planned.config.rounds for planned in runs)
+    done: dict[str, int] = {}
+    live = bar(console)
+    task = live.add_task(f"{len(runs)} runs", total=total)
+
+    def show(planned: Planned, entry: Entry) -> None:
+        done[planned.name] = entry.round
+        text = f"{planned.name}: round {entry.round}, accuracy {entry.accuracy:.3f}"
+        live.update(task, completed=sum(done.values()), description=text)
+        for client, reason in entry.refused.items():
+            said = f"{planned.name}, round {entry.round}: {client} was left out: {reason}"
+            console.print(said, style="yellow")
+        if not console.is_terminal and entry.round == planned.config.rounds:
+            console.print(f"{planned.name}: accuracy {entry.accuracy:.4f}, sparsity {entry.sparsity:.4f}")
+
+    try:
+        with live:
+            play(runs, out, max_models, show)
+        _show_ending(console, out, [planned.name for planned in runs])
+    except KeyboardInterrupt:
+        with ending():
+            console.print("Stopped. Nothing is lost; go on with:")
+            console.print(f"  fedsparsify sweep {file} --out {out} --resume", soft_wrap=True)
+            return EXIT_CODE
+    return 0
+
+
+def _show_ending(console: Screen, out: Path, names: list[str]) -> None:
+    """Write the reports of a sweep that is over, and say what came out."""
+    from ..report import write_report, write_sweep_report
+
+    results = Table("run", "accuracy", "sparsity", "parameters sent", title=f"{len(names)} runs in {out}/")
+    for name in names:
+        history = read_history(out / name / "history.jsonl")
+        sent = sum(entry.download_params + entry.upload_params for entry in history)
+        last = history[-1]
+        results.add_row(name, f"{last.accuracy:.4f}", f"{last.sparsity:.4f}", f"{sent / 1e6:,.1f} million")
+        write_report(out / name)
+    console.print(results)
+    console.print(f"Page: {write_sweep_report(out)}", soft_wrap=True)

@@ -1,0 +1,1 @@
+"""The operations as machine code: dispatch, convolutions, activations, moves, and their vector code."""

@@ -1,0 +1,59 @@
+"""Functions of one float that networks bend their values by, in plain arithmetic (see native/exponential.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...native.compiled import compiled
+from ...native.exponential import exponential
+
+f32 = np.float32
+
+
+@compiled
+def tangent(x: Any) -> Any:
+    """The hyperbolic tangent; a polynomial near zero, where the quotient would cancel (Cephes' tanhf)."""
+    z = x * x
+    p = f32(-5.70498872745e-3) * z + f32(2.06390887954e-2)
+    p = p * z + f32(-5.37397155531e-2)
+    p = p * z + f32(1.33314422036e-1)
+    p = p * z + f32(-3.33332819422e-1)
+    far = f32(1) - f32(2) / (exponential(f32(2) * abs(x)) + f32(1))
+    return x + x * z * p if z < f32(0.390625) else (far if x > 0 else -far)
+
+
+@compiled
+def error_function(x: Any) -> Any:
+    """erf as a quotient of polynomials, good to about 4e-7 (the coefficients that Eigen uses)."""
+    x = f32(4) if x > f32(4) else x
+    x = f32(-4) if x < f32(-4) else x
+    z = x * x
+    p = f32(-2.72614225801306e-10) * z + f32(2.77068142495902e-08)
+    p = p * z + f32(-2.10102402082508e-06)
+    p = p * z + f32(-5.69250639462346e-05)
+    p = p * z + f32(-7.34990630326855e-04)
+    p = p * z + f32(-2.95459980854025e-03)
+    p = p * z + f32(-1.60960333262415e-02)
+    q = f32(-1.45660718464996e-05) * z + f32(-2.13374055278905e-04)
+    q = q * z + f32(-1.68282697438203e-03)
+    q = q * z + f32(-7.37332916720468e-03)
+    q = q * z + f32(-1.42647390514189e-02)
+    return x * p / q
+
+
+@compiled
+def bend(kind: Any, x: Any, slope: Any) -> Any:
+    """One value of the curve that steps.CURVES numbers."""
+    if kind == 0:
+        return x if x > 0 else slope * x
+    if kind == 1:
+        return f32(1) / (f32(1) + exponential(-x))
+    if kind == 2:
+        return tangent(x)
+    if kind == 3:
+        return x / (f32(1) + exponential(-x))
+    if kind == 4:
+        return x * min(max(x + f32(3), f32(0)), f32(6)) / f32(6)
+    return x * f32(0.5) * (f32(1) + error_function(x * f32(0.7071067811865476)))

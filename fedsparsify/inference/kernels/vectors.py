@@ -1,0 +1,270 @@
+"""Small vector operations beside the convolutions: shifting lanes, pooling a window, meeting other threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from ...native.simd import FLOAT_BYTES, I32, I64, Emitter, Values, grid, sides
+from ..lowering.rows import ASLEEP, IDLE, JOB, YIELD_PLACE
+
+PATIENCE = 2000  # looks at a gate before the core is given away between them
+DROWSY = 6000  # looks before a helper sleeps
+
+
+@intrinsic
+def read_int(_, address):  # type: ignore[no-untyped-def]
+    """The 32-bit integer at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.sext(Emitter(builder, 1).load(args[0], I32), I64)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def copy_floats(_, run, target, source):  # type: ignore[no-untyped-def]
+    """A run of floats from address to address."""
+    (floats,) = sides(run)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e = Emitter(builder, floats)
+        builder.store(e.load_anywhere(args[2]), builder.inttoptr(args[1], e.vector.as_pointer())).align = FLOAT_BYTES
+        return context.get_dummy_value()
+
+    return types.void(run, types.int64, types.int64), generate
+
+
+@intrinsic
+def ask_for(_, address):  # type: ignore[no-untyped-def]
+    """Ask for the cache line at an address, which will be written."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        Emitter(builder, 1).ask(args[0], writing=True)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@intrinsic
+def shift_lanes(_, width, target, source, mask, fill):  # type: ignore[no-untyped-def]
+    """The vector at any address `source` to `target`; lanes where the mask holds 0 take the fill."""
+    (lanes,) = sides(width)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, target, source, mask, fill = args
+        e = Emitter(builder, lanes)
+        e.store(builder.select(e.nonzero(mask), e.load_anywhere(source), e.splat(fill)), target)
+        return context.get_dummy_value()
+
+    return types.void(width, types.int64, types.int64, types.int64, types.float32), generate
+
+
+@intrinsic
+def merge_lanes(_, width, target, source, mask):  # type: ignore[no-untyped-def]
+    """Lanes of the vector at any address `source` into `target`, where the mask does not hold 0."""
+    (lanes,) = sides(width)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, target, source, mask = args
+        e = Emitter(builder, lanes)
+        e.store(builder.select(e.nonzero(mask), e.load_anywhere(source), e.load(target)), target)
+        return context.get_dummy_value()
+
+    return types.void(width, types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def frame(_, width, grid_rows, grid_columns, corner, row, rows, columns, fill):  # type: ignore[no-untyped-def]
+    """Write the halo of one pixel around a channel whose lanes are a grid of blocks: border pixels of the neighbours.
+
+    All comes from the block's own pixels, corners too, so that nothing waits for what was just written.
+    """
+    lanes, height, breadth = sides(width, grid_rows, grid_columns)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, _, _, corner, row, rows, columns, fill = args
+        e = Emitter(builder, lanes)
+        outside = e.splat(fill)
+
+        def hand(source: Any, target: Any, down: int, right: int) -> None:
+            """Each lane's vector element to the neighbour so far down and right; those who get none take the fill."""
+            taken = []
+            for lane in range(lanes):
+                i, j = lane // breadth % height - down, lane % breadth - right
+                inside = 0 <= i < height and 0 <= j < breadth
+                taken.append(lane - down * breadth - right if inside else lanes + lane)
+            mask = ir.Constant(ir.VectorType(I32, lanes), taken)
+            e.store(builder.shuffle_vector(e.load(source), outside, mask), target)
+
+        step = ir.Constant(I64, e.bytes)
+        width_bytes = builder.mul(columns, step)
+        last = builder.add(corner, builder.mul(builder.sub(rows, ir.Constant(I64, 1)), row))  # the last row
+
+        def end_of(line: Any) -> Any:
+            return e.at(builder.add(line, width_bytes), -e.bytes)
+
+        def along_rows(state: Values) -> Values:
+            (line,) = state
+            hand(end_of(line), e.at(line, -e.bytes), 0, 1)
+            hand(line, builder.add(line, width_bytes), 0, -1)
+            return [builder.add(line, row)]
+
+        def along_columns(state: Values) -> Values:
+            top, bottom = state
+            hand(bottom, builder.sub(top, row), 1, 0)
+            hand(top, builder.add(bottom, row), -1, 0)
+            return [e.at(top, e.bytes), e.at(bottom, e.bytes)]
+
+        e.loop(rows, [corner], along_rows)
+        e.loop(columns, [corner, last], along_columns)
+        above, below = builder.sub(corner, row), builder.add(last, row)
+        hand(end_of(last), e.at(above, -e.bytes), 1, 1)
+        hand(last, builder.add(above, width_bytes), 1, -1)
+        hand(end_of(corner), e.at(below, -e.bytes), -1, 1)
+        hand(corner, builder.add(below, width_bytes), -1, -1)
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(width, grid_rows, grid_columns, i64, i64, i64, i64, types.float32), generate
+
+
+@intrinsic
+def pool_cell(  # type: ignore[no-untyped-def]
+    _, width, target, source, row, rows, columns, mean, factor, shift, low, high
+):
+    """Largest value (or sum, if `mean`) of a window of vectors, times factor plus shift, clamped."""
+    (lanes,) = sides(width)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, target, source, row, rows, columns, mean, factor, shift, low, high = args
+        e = Emitter(builder, lanes)
+
+        def reduced(combine: Any, start: float) -> Values:
+            def along_row(state: Values) -> Values:
+                return [combine(state[0], e.load(state[1])), e.at(state[1], e.bytes)]
+
+            def down(state: Values) -> Values:
+                return [e.loop(columns, [state[0], state[1]], along_row)[0], builder.add(state[1], row)]
+
+            return e.loop(rows, [e.constant(start), source], down)[:1]
+
+        (value,) = e.either(mean, lambda: reduced(builder.fadd, 0.0), lambda: reduced(e.larger, float("-inf")))
+        value = e.fma(value, e.splat(factor), e.splat(shift))
+        e.store(e.clamp(value, e.splat(low), e.splat(high)), target)
+        return context.get_dummy_value()
+
+    i64, f32 = types.int64, types.float32
+    return types.void(width, i64, i64, i64, i64, i64, i64, f32, f32, f32, f32), generate
+
+
+@intrinsic
+def pool_squares(_, width, target, source, row, count, factor, shift, low, high):  # type: ignore[no-untyped-def]
+    """Largest values of 2 × 2 vectors side by side, the windows of most networks, times factor plus shift, clamped."""
+    (lanes,) = sides(width)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, target, source, row, count, factor, shift, low, high = args
+        e = Emitter(builder, lanes)
+        factor, shift, low, high = (e.splat(scalar) for scalar in (factor, shift, low, high))
+
+        def along(state: Values) -> Values:
+            target, source = state
+            square = [e.load(cell) for cell in grid(e, source, row, ir.Constant(I64, e.bytes), 2, 2)]
+            (value,) = e.largest(square, 2)
+            e.store(e.clamp(e.fma(value, factor, shift), low, high), target)
+            return [e.at(target, e.bytes), e.at(source, 2 * e.bytes)]
+
+        e.loop(count, [target, source], along)
+        return context.get_dummy_value()
+
+    i64, f32 = types.int64, types.float32
+    return types.void(width, i64, i64, i64, i64, f32, f32, f32, f32), generate
+
+
+def _spin(builder: Any, gate: Any, done: Any, limit: int | None, tired: Any) -> None:
+    """Look until `done` says so, giving the core away between looks after a while; `tired` after `limit` looks."""
+    look, wait, rest, go = (builder.append_basic_block(name) for name in ("look", "wait", "rest", "go"))
+    before = builder.block
+    builder.branch(look)
+    builder.position_at_end(look)
+    looks = builder.phi(I64)
+    looks.add_incoming(ir.Constant(I64, 0), before)
+    builder.cbranch(done(), go, wait)
+    builder.position_at_end(wait)
+    more = builder.add(looks, ir.Constant(I64, 1))
+    looks.add_incoming(more, wait)
+    builder.cbranch(builder.icmp_signed(">", more, ir.Constant(I64, PATIENCE)), rest, look)
+    builder.position_at_end(rest)
+    word = builder.add(gate, ir.Constant(I64, 8 * YIELD_PLACE))
+    give_away = builder.load(builder.inttoptr(word, I64.as_pointer()))
+    builder.call(builder.inttoptr(give_away, ir.FunctionType(I32, []).as_pointer()), [])
+    if limit is not None:
+        with builder.if_then(builder.icmp_signed(">", more, ir.Constant(I64, limit))):
+            tired()
+    looks.add_incoming(more, builder.block)
+    builder.branch(look)
+    builder.position_at_end(go)
+
+
+@intrinsic
+def meet(_, gate, count):  # type: ignore[no-untyped-def]
+    """Come to a gate (a counter) and wait until `count` comings were counted."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.inttoptr(args[0], I64.as_pointer())
+        builder.atomic_rmw("add", place, ir.Constant(I64, 1), "acq_rel")
+
+        def all_came() -> Any:
+            return builder.icmp_signed(">=", builder.load_atomic(place, "acquire", 8), args[1])
+
+        _spin(builder, args[0], all_came, None, None)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def take_number(_, counter):  # type: ignore[no-untyped-def]
+    """The next number of a counter, which no other thread gets."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.atomic_rmw("add", builder.inttoptr(args[0], I64.as_pointer()), ir.Constant(I64, 1), "acq_rel")
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def await_mail(_, state, gate):  # type: ignore[no-untyped-def]
+    """Wait at a mailbox until it holds a job (take it), says to quit, or patience ends (fall asleep); what it held."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.inttoptr(args[0], I64.as_pointer())
+        idle, job, asleep = (ir.Constant(I64, value) for value in (IDLE, JOB, ASLEEP))
+
+        def full() -> Any:
+            return builder.icmp_signed("!=", builder.load_atomic(place, "acquire", 8), idle)
+
+        def tired() -> None:
+            builder.cmpxchg(place, idle, asleep, "acq_rel", "acquire")
+
+        _spin(builder, args[1], full, DROWSY, tired)
+        found = builder.load_atomic(place, "acquire", 8)
+        with builder.if_then(builder.icmp_signed("==", found, job)):
+            builder.cmpxchg(place, job, idle, "acq_rel", "acquire")
+        return found
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def exchange(_, state, value):  # type: ignore[no-untyped-def]
+    """Put a value into a mailbox's state; what it held."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.atomic_rmw("xchg", builder.inttoptr(args[0], I64.as_pointer()), args[1], "acq_rel")
+
+    return types.int64(types.int64, types.int64), generate

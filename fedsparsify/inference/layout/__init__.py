@@ -1,0 +1,1 @@
+"""Where each value lies in memory: storage, levels, bands, arena."""

@@ -1,0 +1,1 @@
+"""From steps to a program: kernel choice, packed weights, rows."""

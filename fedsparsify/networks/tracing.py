@@ -1,0 +1,256 @@
+"""From a torch module to a graph of plain data, by torch.fx; on the training side only.
+
+What a graph may hold, and how PyTorch spells it as a module, a function or a method, is in `ops`. Operations may work
+in place. Anything else is `Untraceable`: the network trains all the same, only its file has no graph.
+"""
+
+from __future__ import annotations
+
+import operator
+import traceback
+from collections.abc import Collection, Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.nn import functional
+
+from ..graph import INPUT, Node
+from ..keyed import KeyedDropout
+from ..ops import OPERATIONS, Operation
+from ..ops.base import BATCH, VALUE, Traced, Untraceable
+from . import layout_of
+from .modules import changed_forward
+
+TORCH = str(Path(nn.__file__).parents[1])
+PLACE = "place"  # under this key a node of torch.fx keeps the user's line that made it
+IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior", "ixor")
+
+
+def trace(module: nn.Module) -> tuple[Node, ...]:
+    """The network as it evaluates, node by node."""
+    if why := changed_forward(module):
+        raise Untraceable(f"{why}, which no graph has")
+    try:
+        module = deepcopy(module).eval()  # a forward may set attributes, which would hold proxies afterwards
+        traced = _Tracer().trace(module)
+    except Exception as error:  # a user's forward may raise anything while it is traced
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        frames = traceback.walk_tb(error.__traceback__)
+        where = _place([(frame, line) for frame, line in frames][::-1])
+        raise Untraceable(f"torch.fx cannot trace the network: {reason}{where}") from error
+    return _Reader(module).read(traced)
+
+
+class _Proxy(fx.Proxy):
+    """A proxy that knows `x += y`; torch's own records it as `x = x + y`, which is another network if x has aliases."""
+
+
+def _recorded(function: Any) -> Any:
+    return lambda proxy, other: proxy.tracer.create_proxy("call_function", function, (proxy, other), {})
+
+
+for _name in IN_PLACE:
+    setattr(_Proxy, f"__{_name}__", _recorded(getattr(operator, _name)))
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, KeyedDropout) or super().is_leaf_module(m, module_qualified_name)
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        # Not by `record_stack_traces`: torch imports its compiler for that, which takes seconds.
+        node = super().create_node(*args, **kwargs)
+        node.meta[PLACE] = _place(traceback.walk_stack(None))
+        return node
+
+
+def _place(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """The innermost line of a user's own code inside `trace`, as the end of a message; frames come innermost first."""
+    for frame, line in frames:
+        code = frame.f_code
+        if code is trace.__code__:
+            break
+        if code.co_filename != __file__ and not code.co_filename.startswith(TORCH):
+            return f" (at {Path(code.co_filename).name}:{line}, in {code.co_name})"
+    return ""
+
+
+@dataclass
+class _Storage:
+    """Memory that several values may share. Each write in place gives it a new version."""
+
+    version: int = 0
+
+
+@dataclass
+class _Value:
+    """A tensor in the traced network: the name in the graph of what it holds now, and the memory that it lies in.
+
+    An operation in place changes the name, for every alias of the value. A view of the same memory is another value;
+    its version tells that it was overwritten, and there is no name for what it holds then.
+    """
+
+    name: str
+    storage: _Storage = field(default_factory=_Storage)
+    version: int = 0
+
+    def read(self) -> str:
+        if self.version != self.storage.version:
+            raise Untraceable("it reads a view of a value that was changed in place")
+        return self.name
+
+    def write(self, name: str) -> None:
+        self.storage.version += 1
+        self.name, self.version = name, self.storage.version
+
+    def view(self, name: str) -> _Value:
+        return _Value(name, self.storage, self.version)
+
+
+MODULES = {getattr(nn, name): operation for operation in OPERATIONS.values() for name in operation.modules}
+MODULES[KeyedDropout] = OPERATIONS["dropout"]
+# A function's name, without the underscore of its form in place → operation, and its method that reads the arguments.
+CALLS = {name: (operation, read) for operation in OPERATIONS.values() for name, read in operation.functions.items()}
+FUNCTIONS = {
+    getattr(space, spelled): spelled
+    for name in CALLS
+    for spelled in (name, f"{name}_")
+    for space in (functional, torch)
+    if hasattr(space, spelled)
+} | {operator.add: "add", operator.iadd: "add_"}
+
+
+def _of_module(module: nn.Module, path: str) -> tuple[Operation, Traced]:
+    """What a leaf module does."""
+    operation = MODULES.get(type(module))
+    if operation is None:
+        raise Untraceable(f"{path}: no graph has a {type(module).__name__}")
+    return operation, operation.read_module(module)
+
+
+def _of_call(node: fx.Node, values: Collection[fx.Node]) -> tuple[Operation, Traced]:
+    """What a function or a tensor's method does; a name that ends in an underscore works in place, as torch's do."""
+    spelled = node.target if node.op == "call_method" else FUNCTIONS.get(node.target)
+    name = spelled.removesuffix("_") if isinstance(spelled, str) else ""
+    if name not in CALLS:
+        raise Untraceable(f"the network calls {getattr(node.target, '__name__', node.target)}, which no graph has")
+
+    def known(argument: Any) -> Any:
+        if isinstance(argument, tuple | list):
+            return type(argument)(map(known, argument))
+        return BATCH if _is_batch_size(argument) else VALUE if argument in values else argument
+
+    operation, read = CALLS[name]
+    try:
+        arguments = map(known, node.args[1:])
+        traced = getattr(operation, read)(*arguments, **{key: known(value) for key, value in node.kwargs.items()})
+    except TypeError as error:
+        raise Untraceable(f"{node.name}: {error}") from error
+    return operation, traced if spelled == name else replace(traced, in_place=True)
+
+
+def _is_batch_size(node: Any) -> bool:
+    """Whether a value is `x.size(0)` or `x.shape[0]`."""
+    if not isinstance(node, fx.Node):
+        return False
+    if node.op == "call_method" and node.target == "size":
+        return node.args[1:] == (0,)
+    if node.target is not operator.getitem or node.args[1] != 0:
+        return False
+    source = node.args[0]
+    return isinstance(source, fx.Node) and (source.target is getattr or source.target == "size")
+
+
+class _Reader:
+    """Turns fx nodes into ours. What vanishes (dropout) is an alias of the value that it was made from."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        # By identity: a tensor that two layers share has one name in the layout, whichever layer asks.
+        known = {spec.name for spec in layout_of(module)}
+        tensors = (*module.named_buffers(), *module.named_parameters())
+        self._names = {id(tensor): name for name, tensor in tensors if name in known}
+        self._values: dict[fx.Node, _Value] = {}
+        self._nodes: list[Node] = []
+
+    def read(self, traced: fx.Graph) -> tuple[Node, ...]:
+        nodes: Any = traced.nodes
+        for node in nodes:
+            try:
+                if node.op == "output":
+                    return self._finish(node)
+                self._read(node)
+            except Untraceable as error:
+                raise Untraceable(f"{error}{node.meta.get(PLACE, '')}") from None
+        raise Untraceable("the network returns nothing")
+
+    def _read(self, node: fx.Node) -> None:
+        match node.op:
+            case "placeholder":
+                self._placeholder(node)
+            case "call_module":
+                self._call(node, *_of_module(self._module.get_submodule(str(node.target)), str(node.target)))
+            case "call_function" | "call_method":
+                self._function(node)
+            case _:
+                raise Untraceable(f"the network reads the tensor {node.target!r} outside of a layer")
+
+    def _placeholder(self, node: fx.Node) -> None:
+        if self._values:
+            raise Untraceable(f"the network takes more than one input: {node.target!r}")
+        self._values[node] = _Value(INPUT)
+
+    def _function(self, node: fx.Node) -> None:
+        if node.op == "call_function" and node.target is getattr:
+            if node.args[1:] != ("shape",):
+                raise Untraceable(f"the network reads {node.args[1]!r} of a value")
+            return  # a shape matters only to the view that uses it
+        if _is_batch_size(node) or (node.op == "call_method" and node.target == "size"):
+            return
+        self._call(node, *_of_call(node, self._values.keys()))
+
+    def _call(self, node: fx.Node, operation: Operation, traced: Traced) -> None:
+        given = [*node.args, *node.kwargs.values()]
+        values = [self._values[a] for a in given if isinstance(a, fx.Node) and a in self._values]
+        if len(values) != operation.inputs:
+            raise Untraceable(f"{operation.name} at {node.name!r} takes {len(values)} values of the network")
+        if operation.vanishes:
+            self._values[node] = values[0]
+            return
+        if unknown := [role for role, tensor in traced.tensors.items() if id(tensor) not in self._names]:
+            raise Untraceable(f"{operation.name} at {node.name!r} computes its {unknown[0]} instead of keeping it")
+        named = {role: self._names[id(tensor)] for role, tensor in traced.tensors.items()}
+        inputs = tuple(value.read() for value in values)
+        self._nodes.append(Node(operation.name, node.name, inputs, named, dict(traced.attributes)))
+        if traced.in_place:
+            values[0].write(node.name)
+            self._values[node] = values[0]
+        else:
+            self._values[node] = values[0].view(node.name) if operation.view else _Value(node.name)
+
+    def _finish(self, node: fx.Node) -> tuple[Node, ...]:
+        value = node.args[0]
+        if not isinstance(value, fx.Node) or value not in self._values:
+            raise Untraceable("the network returns something other than one tensor")
+        output = self._values[value].read()
+        if output == INPUT:
+            raise Untraceable("the network returns its input")
+        return _needed(self._nodes, output)
+
+
+def _needed(nodes: Sequence[Node], output: str) -> tuple[Node, ...]:
+    """The nodes that a value is made from, itself last."""
+    wanted, kept = {output}, []
+    for node in reversed(nodes):
+        if node.output in wanted:
+            wanted.update(node.inputs)
+            kept.append(node)
+    return tuple(reversed(kept))

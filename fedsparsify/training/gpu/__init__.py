@@ -1,0 +1,1 @@
+"""Sequential networks on a GPU, by Triton kernels."""

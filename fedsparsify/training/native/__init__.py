@@ -1,0 +1,1 @@
+"""Perceptrons on a CPU, by compiled kernels."""

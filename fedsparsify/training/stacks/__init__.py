@@ -1,0 +1,1 @@
+"""Many models of one network in shared buffers, trained as one."""

@@ -1,0 +1,84 @@
+"""Stacked multilayer perceptrons with a hand-written backward pass: every layer of every model is one batched product.
+
+For what the CPU's own kernels (cpu_trainer.py) and the GPU's do not take: perceptrons with dropout, augmented samples,
+and machines without numba or Triton. Leaving autograd and the optimiser object is most of the gain on a CPU. Plain SGD
+is fused into the products: the gradient is added to the weights as it is computed and never stored.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from ...keyed import KeyedDropout, uniform
+from ..batches import Batches, Turn
+from ..sequence import in_sequence
+from .stack import Order, Stack
+
+
+class DenseStack:
+    """A stack of networks made of Flatten, Linear, ReLU and Dropout in sequence."""
+
+    def __init__(self, module: nn.Module, stack: Stack, batches: Batches) -> None:
+        self._layers = in_sequence(module)
+        self._stack, self._batches = stack, batches
+
+    @staticmethod
+    def takes(module: nn.Module) -> bool:
+        """Whether the module is such a network."""
+        layers = [layer for _, layer in in_sequence(module)]
+        kinds = [type(layer) for layer in layers]
+        known = {nn.Linear, nn.ReLU, nn.Flatten, KeyedDropout}
+        if any(isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) != (1, -1) for layer in layers):
+            return False
+        return bool(kinds) and known.issuperset(kinds) and (kinds[0], kinds[-1]) == (nn.Flatten, nn.Linear)
+
+    @staticmethod
+    def orders(module: nn.Module) -> dict[str, Order]:
+        """Weights lie as (inputs, outputs): the products are a seventh faster that way round."""
+        layers = ((name, layer) for name, layer in in_sequence(module) if isinstance(layer, nn.Linear))
+        return {f"{name}.weight": (tuple(layer.weight.shape), (1, 0)) for name, layer in layers}
+
+    def step(self, turn: Turn) -> None:
+        """Forwards, backwards, and on along the gradient where there is no buffer for it."""
+        x, y = self._batches(turn.rows, turn.keys)
+        weights = {name: block[turn.span] for name, block in self._stack.tensors.items()}
+        targets = weights
+        beta, alpha = 1.0, -turn.lr
+        if turn.into is not None:
+            targets = {name: block[turn.span] for name, block in self._stack.blocks(turn.into).items()}
+            beta, alpha = 0.0, 1.0
+        tape: list[torch.Tensor] = []
+        h = x.flatten(2)
+        for name, layer in self._layers:
+            if isinstance(layer, nn.Linear):
+                tape.append(h)
+                weight, bias = weights[f"{name}.weight"], weights.get(f"{name}.bias")
+                h = torch.bmm(h, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), h, weight)
+            elif isinstance(layer, nn.ReLU):
+                h = h.relu_()
+                tape.append(h)
+            elif isinstance(layer, KeyedDropout):
+                kept = uniform(turn.keys, h[0].numel(), layer.salt).view(h.shape) >= layer.p
+                scale = kept * (1 / (1 - layer.p))
+                h = h * scale
+                tape.append(scale)
+        logs = torch.log_softmax(h, 2)
+        hit = y.unsqueeze(2)
+        turn.losses[turn.span] -= logs.gather(2, hit).sum((1, 2))
+        d = logs.exp_().scatter_add_(2, hit, torch.full_like(hit, -1, dtype=h.dtype)).div_(x.shape[1])
+        for position, (name, layer) in reversed(list(enumerate(self._layers))):
+            if isinstance(layer, nn.Linear):
+                before = tape.pop()
+                passed = torch.bmm(d, weights[f"{name}.weight"].transpose(1, 2)) if position > 1 else None
+                targets[f"{name}.weight"].baddbmm_(before.transpose(1, 2), d, beta=beta, alpha=alpha)
+                if f"{name}.bias" in targets:
+                    bias = targets[f"{name}.bias"]
+                    bias.mul_(beta).add_(d.sum(1), alpha=alpha)
+                if passed is None:
+                    break
+                d = passed
+            elif isinstance(layer, nn.ReLU):
+                d *= tape.pop() > 0
+            elif isinstance(layer, KeyedDropout):
+                d *= tape.pop()

@@ -1,0 +1,52 @@
+"""Stacks of any network, through torch.func: one functional call mapped over the models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.func import functional_call, grad_and_value, vmap
+from torch.nn.functional import cross_entropy
+
+from ...keyed import KeyedDropout
+from ..batches import Batches, Turn
+from .stack import Stack
+
+
+class AnyStack:
+    """A stack of networks whose forward pass `torch.func.vmap` can map."""
+
+    def __init__(self, module: nn.Module, stack: Stack, batches: Batches) -> None:
+        self._batches = batches
+        # The module is this stack's alone: a functional call lends it other tensors while it runs.
+        self._module, self._stack = module.to(stack.device).train(), stack
+        self._keys = [name for name, child in module.named_modules() if isinstance(child, KeyedDropout)]
+        counters = {name: b for name, b in module.named_buffers() if not b.is_floating_point()}
+        self._counters = {name: b.clone() for name, b in counters.items() if not name.endswith("key")}
+        self._mapped = vmap(grad_and_value(self._loss, has_aux=True), randomness="error")
+
+    def _loss(
+        self, tensors: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        buffers = {name: buffer.clone() for name, buffer in buffers.items()}  # a forward pass may change them in place
+        logits = functional_call(self._module, (tensors, buffers), (x,))
+        return cross_entropy(logits, y), buffers
+
+    def step(self, turn: Turn) -> None:
+        """Gradients of every model into the buffer, or applied at once."""
+        x, y = self._batches(turn.rows, turn.keys)
+        tensors = {name: block[turn.span] for name, block in self._stack.tensors.items()}
+        buffers: dict[str, Any] = {name: block[turn.span] for name, block in self._stack.buffers.items()}
+        extra = {f"{name}.key": turn.keys for name in self._keys}
+        extra |= {name: b.expand(len(x), *b.shape).clone() for name, b in self._counters.items()}
+        gradients, (means, after) = self._mapped(tensors, buffers | extra, x, y)
+        turn.losses[turn.span] += means * x.shape[1]
+        for name, block in buffers.items():
+            block.copy_(after[name])
+        targets = tensors if turn.into is None else self._stack.blocks(turn.into)
+        for name, gradient in gradients.items():
+            if turn.into is None:
+                targets[name].sub_(gradient, alpha=turn.lr)
+            else:
+                targets[name][turn.span] = gradient
