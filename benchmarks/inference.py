@@ -28,8 +28,8 @@ from machine_peak import fma_gflops
 from pruned_models import NETWORKS, write_model
 
 from fedsparsify.engines import write_fixed_onnx
-from fedsparsify.inference.frontend.shapes import shapes_of
-from fedsparsify.inference.frontend.steps import Conv, read_steps
+from fedsparsify.inference.frontend.fusion import fuse
+from fedsparsify.inference.frontend.steps import Conv
 from fedsparsify.wire.artefact import load, load_graph
 
 HERE = Path(__file__).parent
@@ -111,11 +111,12 @@ def wait_for_quiet() -> None:
 def macs_of(model: Path, shape: str) -> list[tuple[str, int, int]]:
     """Per layer: multiplications of the dense layer and those left, for one sample."""
     sides = tuple(int(side) for side in shape.split("x"))
-    steps = read_steps(load_graph(model), load(model).tensors())
+    fused = fuse(load_graph(model), load(model).tensors())
+    steps = fused.steps
     readers = [step for step in steps if "input" in step.inputs]
     if type(readers[0]).__name__ == "Flatten":
         sides = (int(np.prod(sides)),)
-    shapes = shapes_of(steps, sides)
+    shapes = fused.shapes(sides)
     rows = []
     for step in steps:
         if isinstance(step, Conv):

@@ -10,6 +10,7 @@ from typing import Any
 
 from .graph import Node
 from .model import Floats, SparseModel
+from .ops import OPERATIONS, roles
 from .wire.artefact import load_network
 
 Run = Callable[[Floats], Any]
@@ -28,7 +29,7 @@ class Subject:
 
 def installed() -> dict[str, Callable[[Subject], Run]]:
     """The engines that this environment has."""
-    return {name: make for name, (package, make) in _RIVALS.items() if find_spec(package)}
+    return {name: make for name, (package, make) in _ENGINES.items() if find_spec(package)}
 
 
 def write_fixed_onnx(path: Path, model: SparseModel, graph: Sequence[Node], shape: Sequence[int], batch: int) -> None:
@@ -37,7 +38,7 @@ def write_fixed_onnx(path: Path, model: SparseModel, graph: Sequence[Node], shap
 
     from .export.onnx import write_onnx
 
-    write_onnx(path, model, {"shape": list(shape), "classes": 1}, graph)
+    write_onnx(path, model, {"shape": list(shape)}, graph)
     made = onnx.load(path)
     made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = batch
     made.graph.output[0].type.tensor_type.ClearField("shape")
@@ -83,6 +84,7 @@ def _deepsparse(subject: Subject) -> Run:
 
 def _torch(subject: Subject) -> Run:
     import torch
+    from torch.nn import functional
 
     torch.set_num_threads(subject.threads)
     nodes, weights = load_network(subject.file)
@@ -93,50 +95,14 @@ def _torch(subject: Subject) -> Run:
         with torch.inference_mode():
             for node in nodes:
                 inputs = [values[name] for name in node.inputs]
-                values[node.output] = _torch_node(node, inputs, tensors)
+                held = roles(node, tensors)
+                values[node.output] = OPERATIONS[node.op].torch(functional, inputs, held, node.attributes)
         return values[nodes[-1].output].numpy()
 
     return run
 
 
-def _torch_node(node: Node, inputs: list[Any], tensors: dict[str, Any]) -> Any:
-    import torch
-    from torch.nn import functional
-
-    held = {role: tensors[name] for role, name in node.tensors.items()}
-    a = node.attributes
-    match node.op:
-        case "linear":
-            return functional.linear(inputs[0], held["weight"], held.get("bias"))
-        case "conv2d":
-            stride, padding, dilation = (tuple(a[key]) for key in ("stride", "padding", "dilation"))
-            return functional.conv2d(
-                inputs[0], held["weight"], held.get("bias"), stride, padding, dilation, a["groups"]
-            )
-        case "batch_norm":
-            known = held["running_mean"], held["running_var"], held.get("weight"), held.get("bias")
-            return functional.batch_norm(inputs[0], *known, eps=a["eps"])
-        case "max_pool2d":
-            return functional.max_pool2d(inputs[0], a["kernel"], a["stride"], a["padding"], ceil_mode=a["ceil"])
-        case "avg_pool2d":
-            return functional.avg_pool2d(
-                inputs[0], a["kernel"], a["stride"], a["padding"], a["ceil"], a["count_padding"]
-            )
-        case "adaptive_avg_pool2d":
-            return functional.adaptive_avg_pool2d(inputs[0], a["size"])
-        case "flatten":
-            return torch.flatten(inputs[0], a["start"])
-        case "add":
-            return inputs[0] + inputs[1]
-        case "softmax":
-            return torch.softmax(inputs[0], a["axis"])
-        case "leaky_relu":
-            return functional.leaky_relu(inputs[0], a["slope"])
-        case _:
-            return getattr(functional, node.op)(inputs[0])
-
-
-_RIVALS: dict[str, tuple[str, Callable[[Subject], Run]]] = {
+_ENGINES: dict[str, tuple[str, Callable[[Subject], Run]]] = {
     "onnxruntime": ("onnxruntime", _onnxruntime),
     "openvino": ("openvino", _openvino),
     "pytorch": ("torch", _torch),

@@ -21,8 +21,8 @@ from ..native.lines import address_of
 from ..native.machine import cores_here, lanes_here
 from ..wire.artefact import load, load_network
 from ..wire.graphs import parse_graph
-from .frontend.shapes import Shape, is_flat, shapes_of, weight_vectors
-from .frontend.steps import Conv, Flatten, read_steps
+from .frontend.fusion import Shape, fuse, weight_vectors
+from .frontend.steps import Conv, Flatten
 from .layout.memory import Memory, OutOfMemory
 from .layout.storage import GRIDS, named
 from .lowering.layers import KERNELS, Recipe, surely_dense
@@ -108,7 +108,8 @@ class Engine:
             raise ModelError(f"kernels are one of {', '.join(KERNELS)}. Received: {kernels!r}.")
         self.kernels = kernels
         self._native = native_code(self.lanes)
-        self._steps = read_steps(graph, tensors, self._memory)
+        self._fused = fuse(graph, tensors, self._memory)
+        self._steps = self._fused.steps
         self._programs: dict[Key, Program] = {}
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._crew: Crew | None = None
@@ -177,7 +178,7 @@ class Engine:
         images, sample = batch[0], batch[1:]
         shape = self._sample_shape(sample)
         made = self._shapes_of(shape)[self._steps[-1].name]
-        outputs = (images, prod(made)) if is_flat(self._steps, len(sample)) else (images, *made)
+        outputs = (images, *self._fused.output(sample))
         vectors = weight_vectors(self._steps, self._shapes_of(shape), self.lanes)
         least = FLAT_VECTORS if self._surely_dense(shape) else DIVIDED_VECTORS
         self._memory.expect(4 * prod(outputs), f"the output {outputs}")
@@ -226,7 +227,7 @@ class Engine:
     def _shapes_of(self, shape: tuple[int, ...]) -> dict[str, Shape]:
         """Shapes of all values, for samples of one shape."""
         if shape not in self._shapes:
-            shapes = shapes_of(self._steps, shape)
+            shapes = self._fused.shapes(shape)
             for name, sides in shapes.items():
                 self._memory.expect(4 * prod(sides), f"{named(name)}, of {sides} values per sample,")
             self._shapes[shape] = shapes

@@ -34,7 +34,7 @@ class Blaming:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if not isinstance(error, Exception) or isinstance(error, FedSparsifyError | MemoryError | StopIteration):
             return
-        if self._half == "client" and isinstance(error, ArithmeticError):
+        if self._half == "client" and isinstance(error, FloatingPointError | OverflowError):
             return  # of this client's numbers: it is left out, and named
         if self._stream and error is self._stream.error:
             return  # of the clients or the carrier, not of the method

@@ -11,8 +11,7 @@ from torch import nn
 
 from ..errors import ModelError
 from ..graph import Node
-from ..inference.frontend.shapes import shapes_of
-from ..inference.frontend.steps import read_steps
+from ..inference.frontend.fusion import fuse
 from ..model import SparseModel, Survivors
 from ..notices import notice
 from ..ops.base import Untraceable
@@ -56,7 +55,7 @@ class GraphFacts:
         try:
             nothing = np.zeros(0, np.int64), np.zeros(0, np.float32)  # shapes are all that matters here
             empty = {spec.name: Survivors(spec.shape, *nothing) for spec in model.layout}
-            shapes_of(read_steps(graph, empty), tuple(probe.shape[1:]))
+            fuse(graph, empty).shapes(tuple(probe.shape[1:]))
         except ModelError as error:
             notice(f"the engine will not run this network, though it can be exported: {error}")
         return cls(graph, "", probe, state)

@@ -37,13 +37,15 @@ def trace(module: nn.Module) -> tuple[Node, ...]:
         raise Untraceable(f"{why}, which no graph has")
     try:
         module = deepcopy(module).eval()  # a forward may set attributes, which would hold proxies afterwards
-        traced = _Tracer().trace(module)
+        # torch.fx goes into the forward of what it is given, and a layer is to stay one node.
+        root = nn.Sequential(module) if type(module) in MODULES else module
+        traced = _Tracer().trace(root)
     except Exception as error:  # a user's forward may raise anything while it is traced
         reason = str(error).splitlines()[0] if str(error) else repr(error)
         frames = traceback.walk_tb(error.__traceback__)
         where = _place([(frame, line) for frame, line in frames][::-1])
         raise Untraceable(f"torch.fx cannot trace the network: {reason}{where}") from error
-    return _Reader(module).read(traced)
+    return _Reader(root, module).read(traced)
 
 
 class _Proxy(fx.Proxy):
@@ -172,9 +174,9 @@ def _is_batch_size(node: Any) -> bool:
 class _Reader:
     """Turns fx nodes into ours. What vanishes (dropout) is an alias of the value that it was made from."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
-        # By identity: a tensor that two layers share has one name in the layout, whichever layer asks.
+    def __init__(self, root: nn.Module, module: nn.Module) -> None:
+        self._module = root
+        # By identity: a tensor that two layers share has one name in the layout, for both of them.
         known = {spec.name for spec in layout_of(module)}
         tensors = (*module.named_buffers(), *module.named_parameters())
         self._names = {id(tensor): name for name, tensor in tensors if name in known}

@@ -13,13 +13,15 @@ from typing import Any
 
 from ..errors import ModelError
 from ..graph import INPUT, Node
+from .activation import Activation
 from .base import Operation, Shape
 
 _modules = (import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__))
 _found = sorted((module.OPERATION for module in _modules if hasattr(module, "OPERATION")), key=lambda op: op.name)
 OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _found}
+ACTIVATIONS = tuple(operation for operation in _found if isinstance(operation, Activation))  # the engine numbers them
 
-__all__ = ["OPERATIONS", "Operation", "reference", "roles", "shapes_of"]
+__all__ = ["ACTIVATIONS", "OPERATIONS", "Operation", "reference", "roles", "shapes_of"]
 
 
 def roles(node: Node, tensors: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,7 +21,7 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
 
     Until then it has a name of its own, so that two writers of one path never write into one file.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.partial")
     for old in partials(path):
         with suppress(OSError):
             if time.time() - old.stat().st_mtime > STALE_SECONDS:

@@ -17,8 +17,7 @@ from torch import nn
 from fedsparsify.errors import ModelError, WireError
 from fedsparsify.graph import Node
 from fedsparsify.inference import Engine
-from fedsparsify.inference.frontend.shapes import shapes_of
-from fedsparsify.inference.frontend.steps import read_steps
+from fedsparsify.inference.frontend.fusion import fuse
 from fedsparsify.inference.lowering.program import build_program
 from fedsparsify.inference.lowering.rows import Kind
 from fedsparsify.model import Layout, SparseModel, TensorSpec
@@ -345,8 +344,8 @@ def test_layers_of_few_weights_stay_with_one_worker(sparsity: float, shared: int
     torch.manual_seed(0)
     layers = [nn.Conv2d(96, 96, 3, padding=1) for _ in range(3)]
     module = nn.Sequential(*(enliven(layer, sparsity) for layer in layers))
-    steps = read_steps(trace(module), model_of(module).tensors())
-    tables = build_program(steps, shapes_of(steps, (96, 4, 4)), 16, single=True, kernels="sparse", workers=2).tables
+    fused = fuse(trace(module), model_of(module).tensors())
+    tables = build_program(fused.steps, fused.shapes((96, 4, 4)), 16, single=True, kernels="sparse", workers=2).tables
     assert [int(np.isin(table["kind"], (Kind.SPARSE, Kind.LONE)).sum()) for table in tables] == [3, shared]
     assert int((tables[0]["kind"] == Kind.MEET).sum()) == meetings
 
@@ -392,9 +391,9 @@ def test_workers_divide_the_rows_of_first_layers(
     monkeypatch.setattr("fedsparsify.inference.engine.SHARED_VECTORS", 0)  # as if it were large
     torch.manual_seed(1)
     module = enliven(Banded(), 0.6)
-    steps = read_steps(trace(module), model_of(module).tensors())
+    fused = fuse(trace(module), model_of(module).tensors())
     tables = build_program(
-        steps, shapes_of(steps, (3, side, side)), lanes, single=True, kernels="sparse", workers=workers
+        fused.steps, fused.shapes((3, side, side)), lanes, single=True, kernels="sparse", workers=workers
     ).tables
     for table in tables:
         assert table[table["kind"] == Kind.SPARSE]["channels"][:3].tolist() == [8, 8, 24]
@@ -426,11 +425,11 @@ def test_workers_share_a_batch_of_a_perceptron(lanes: int, kernels: str, monkeyp
 def test_workers_share_one_image_of_a_residual_network(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(3)
     module = enliven(Residual(), 0.8)
-    steps = read_steps(trace(module), model_of(module).tensors())
+    fused = fuse(trace(module), model_of(module).tensors())
     batch = np.random.default_rng(0).normal(size=(1, 3, 33, 33)).astype(np.float32)
     engine = engine_of(module, threads=3)
     monkeypatch.setattr("fedsparsify.inference.engine.SHARED_VECTORS", 0)  # as if it were large
-    assert len(build_program(steps, shapes_of(steps, (3, 33, 33)), 16, single=True, workers=3).tables) == 3
+    assert len(build_program(fused.steps, fused.shapes((3, 33, 33)), 16, single=True, workers=3).tables) == 3
     np.testing.assert_allclose(engine.run(batch), engine_of(module).run(batch), rtol=1e-5, atol=1e-7)
 
 

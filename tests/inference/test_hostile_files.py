@@ -100,7 +100,7 @@ CASES: list[tuple[Any, tuple[int, ...], str]] = [
     (alone("flatten", start=10**400), IMAGES, "start does not fit"),
     (flat_then(Node("linear", "y", ("f",), {"weight": "w"}), w=(3, 5)), IMAGES, "takes 5"),
     (flat_then(Node("conv2d", "y", ("f",), {"weight": "w"}, CONV), w=(3, 128, 1, 1)), IMAGES, "takes images"),
-    (flat_then(Node("add", "y", ("f", "input"))), (8, 1, 1), "adds flat values to images"),
+    (flat_then(Node("add", "y", ("f", "input"))), (8, 1, 1), "it adds values of shapes"),
     (({"w": (3, 8)}, [Node("linear", "y", ("input",), {"weight": "w"})]), IMAGES, "takes flat values"),
     (({}, [Node("relu", "a", ("b",)), Node("relu", "b", ("input",))]), IMAGES, "reads 'b', which nothing before"),
     (({}, [Node("relu", "a", ("a",))]), IMAGES, "reads 'a', which nothing before"),

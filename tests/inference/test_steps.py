@@ -10,8 +10,8 @@ import pytest
 
 from fedsparsify.errors import ModelError
 from fedsparsify.graph import Node
-from fedsparsify.inference.frontend.shapes import shapes_of
-from fedsparsify.inference.frontend.steps import Add, Affine, Conv, Flatten, Pool, read_steps
+from fedsparsify.inference.frontend.fusion import fuse
+from fedsparsify.inference.frontend.steps import Add, Affine, Conv, Flatten, Pool
 
 CONV = {"stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "groups": 1}
 POOL = {"kernel": [2, 2], "stride": [2, 2], "padding": [0, 0], "ceil": False}
@@ -39,7 +39,7 @@ def relu(output: str, source: str) -> Node:
 
 
 def test_batch_norm_and_relu_fold_into_the_convolution_before() -> None:
-    (step,) = read_steps([conv("c", "input"), norm("n", "c"), relu("r", "n")], TENSORS)
+    (step,) = fuse([conv("c", "input"), norm("n", "c"), relu("r", "n")], TENSORS).steps
     assert isinstance(step, Conv)
     assert step.weight.dense()[:, 0, 0, 0].tolist() == [1, 2]
     assert step.bias.tolist() == [0, 5]  # (1 - 1) · 1 + 0, (2 - 0) · 2 + 1
@@ -48,7 +48,7 @@ def test_batch_norm_and_relu_fold_into_the_convolution_before() -> None:
 
 def test_batch_norm_after_a_pool_stays_with_the_pool() -> None:
     nodes = [conv("c", "input"), relu("r", "c"), Node("max_pool2d", "p", ("r",), {}, POOL), norm("n", "p")]
-    first, second = read_steps(nodes, TENSORS)
+    first, second = fuse(nodes, TENSORS).steps
     assert isinstance(first, Conv)
     assert isinstance(second, Pool)
     assert second.affine is not None
@@ -57,11 +57,11 @@ def test_batch_norm_after_a_pool_stays_with_the_pool() -> None:
 
 def test_nothing_folds_into_a_value_that_is_read_twice() -> None:
     nodes = [conv("c", "input"), relu("r", "c"), Node("add", "sum", ("c", "r"))]
-    assert [type(step) for step in read_steps(nodes, TENSORS)] == [Conv, Affine, Add]
+    assert [type(step) for step in fuse(nodes, TENSORS).steps] == [Conv, Affine, Add]
 
 
 def test_batch_norm_after_relu_is_a_step_of_its_own() -> None:
-    steps = read_steps([conv("c", "input"), relu("r", "c"), norm("n", "r")], TENSORS)
+    steps = fuse([conv("c", "input"), relu("r", "c"), norm("n", "r")], TENSORS).steps
     assert [type(step) for step in steps] == [Conv, Affine]
 
 
@@ -71,9 +71,10 @@ def test_shapes_follow_the_steps() -> None:
         Node("max_pool2d", "p", ("c",), {}, POOL),
         Node("flatten", "f", ("p",), {}, {"start": 1}),
     ]
-    steps = read_steps(nodes, TENSORS)
+    fused = fuse(nodes, TENSORS)
+    steps = fused.steps
     assert isinstance(steps[-1], Flatten)
-    assert shapes_of(steps, (2, 7, 8)) == {"input": (2, 7, 8), "c": (2, 9, 10), "p": (2, 4, 5), "f": (40, 1, 1)}
+    assert fused.shapes((2, 7, 8)) == {"input": (2, 7, 8), "c": (2, 9, 10), "p": (2, 4, 5), "f": (40, 1, 1)}
 
 
 @pytest.mark.parametrize(
@@ -83,33 +84,37 @@ def test_shapes_follow_the_steps() -> None:
         (Node("relu", "x", ("y",)), "layer 'x' reads 'y', which no layer before it gives."),
         (Node("linear", "x", ("input",), {"weight": "v"}), "layer 'x' needs the tensor 'v'"),
         (Node("linear", "x", ("input",)), "layer 'x' (linear) lacks 'weight'"),
-        (Node("flatten", "x", ("input",), {}, {"start": 2}), "layer 'x' flattens from dimension 2"),
+        (Node("flatten", "x", ("input",), {}, {"start": 2}), "layer 'x': the engine flattens whole samples only"),
     ],
 )
 def test_what_cannot_run_is_an_error_that_names_the_layer(node: Node, message: str) -> None:
     with pytest.raises(ModelError) as error:
-        read_steps([node], TENSORS)
+        fuse([node], TENSORS)
     assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("nodes", "shape", "message"),
     [
-        ([conv("x", "input")], (3, 8, 8), "layer 'x' takes 2 channels. Received: 3"),
-        ([Node("max_pool2d", "x", ("input",), {}, POOL)], (3, 1, 8), "layer 'x' needs at least 2 pixels a side"),
+        ([conv("x", "input")], (3, 8, 8), "layer 'x': it takes 2 channels. Received: 3"),
+        ([Node("max_pool2d", "x", ("input",), {}, POOL)], (3, 1, 8), "layer 'x': it needs at least 2 pixels per side"),
         ([Node("softmax", "x", ("input",), {}, {"axis": 2})], (3, 8, 8), "layer 'x': softmax runs over the channels"),
-        ([Node("linear", "x", ("input",), {"weight": "l"})], (2, 3, 3), "layer 'x' is linear and takes flat values"),
-        ([conv("c", "input"), Node("add", "x", ("c", "input"))], (2, 3, 3), "layer 'x' adds values of shapes"),
-        ([norm("x", "input")], (3, 8, 8), "layer 'x' takes 2 channels. Received: 3"),
+        (
+            [Node("linear", "x", ("input",), {"weight": "l"})],
+            (2, 3, 3),
+            "layer 'x': it is linear and takes flat values",
+        ),
+        ([conv("c", "input"), Node("add", "x", ("c", "input"))], (2, 3, 3), "layer 'x': it adds values of shapes"),
+        ([norm("x", "input")], (3, 8, 8), "layer 'x': it takes 2 channels. Received: 3"),
     ],
 )
 def test_what_does_not_fit_is_an_error_that_names_the_layer(nodes: Any, shape: Any, message: str) -> None:
-    steps = read_steps(nodes, TENSORS | {"l": np.ones((4, 2), np.float32)})
+    fused = fuse(nodes, TENSORS | {"l": np.ones((4, 2), np.float32)})
     with pytest.raises(ModelError) as error:
-        shapes_of(steps, shape)
+        fused.shapes(shape)
     assert message in str(error.value)
 
 
 def test_an_empty_graph_is_refused() -> None:
     with pytest.raises(ModelError, match="graph is empty"):
-        read_steps([], {})
+        fuse([], {})

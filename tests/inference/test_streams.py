@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fedsparsify.inference.kernels.dispatch.winograd_numbers import POINTS, of_weights
+from fedsparsify.inference.kernels.winograd_numbers import POINTS, of_weights
 from hypothesis import given
 from hypothesis import strategies as st
 

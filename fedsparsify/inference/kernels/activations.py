@@ -1,13 +1,16 @@
-"""Functions of one float that networks bend their values by, in plain arithmetic (see native/exponential.py)."""
+"""Activations other than clamps, in plain arithmetic (see native/exponential.py): the kernels of their operations."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from ...native.compiled import compiled
 from ...native.exponential import exponential
+from ...ops import ACTIVATIONS
 
 f32 = np.float32
 
@@ -43,17 +46,16 @@ def error_function(x: Any) -> Any:
     return x * p / q
 
 
-@compiled
-def bend(kind: Any, x: Any, slope: Any) -> Any:
-    """One value of the curve that steps.CURVES numbers."""
-    if kind == 0:
-        return x if x > 0 else slope * x
-    if kind == 1:
-        return f32(1) / (f32(1) + exponential(-x))
-    if kind == 2:
-        return tangent(x)
-    if kind == 3:
-        return x / (f32(1) + exponential(-x))
-    if kind == 4:
-        return x * min(max(x + f32(3), f32(0)), f32(6)) / f32(6)
-    return x * f32(0.5) * (f32(1) + error_function(x * f32(0.7071067811865476)))
+ARITHMETIC = SimpleNamespace(f32=f32, exponential=exponential, tangent=tangent, error_function=error_function)
+
+
+def _chosen(functions: Sequence[Callable[..., Any]]) -> Any:
+    """One function of (number, x, slope) for several of (x, slope): numba has no table of functions to call."""
+    first, rest = compiled(functions[0]), functions[1:]
+    if not rest:
+        return compiled(lambda number, x, slope: first(x, slope))
+    others = _chosen(rest)
+    return compiled(lambda number, x, slope: first(x, slope) if number == 0 else others(number - 1, x, slope))
+
+
+activation = _chosen([operation.kernel(ARITHMETIC) for operation in ACTIVATIONS])

@@ -15,7 +15,7 @@ from ...native.exponential import exponential
 from ...native.memory import floats, ints, longs, seen_as
 from ...native.simd import transpose
 from ..lowering.rows import BEFORE, JOB, NEXT_PLACE, OPERATION, ORDER_WORDS, WORKER, Kind
-from .activations import bend
+from .activations import activation
 from .dense import dense, winograd
 from .sparse import linear, lone, small, sparse
 from .vectors import (
@@ -326,7 +326,7 @@ def _curve(width: Any, op: Any, arena: Any) -> None:
             source = floats(arena + 4 * (op.source + c * op.source_channel + i * op.source_row))
             target = floats(arena + 4 * (op.target + c * op.target_channel + i * op.target_row))
             for lane in range(op.columns * len(width)):
-                target[lane] = bend(op.flag, source[lane], op.low)
+                target[lane] = activation(op.flag, source[lane], op.low)
 
 
 @compiled

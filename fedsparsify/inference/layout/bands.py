@@ -13,8 +13,8 @@ from math import prod
 from typing import Any
 
 from ...graph import INPUT
-from ..frontend.shapes import Shape
-from ..frontend.steps import Add, Affine, Conv, Curve, Pair, Pool, Step
+from ..frontend.fusion import Shape
+from ..frontend.steps import Activation, Add, Affine, Conv, Pair, Pool, Step
 from ..kernels.winograd_numbers import ROWS
 from ..lowering.layers import Recipe
 from ..lowering.packing import tile_for
@@ -71,7 +71,7 @@ def _divides(
             return near and (sparse or (kind is Kind.WINOGRAD and band[0] % ROWS == 0))
         case Pool():
             return max(reach(step, 0, before, band[0])) <= before
-    return isinstance(step, (Add, Affine, Curve))
+    return isinstance(step, (Add, Affine, Activation))
 
 
 def seams(place: Place, worker: int, workers: int) -> list[tuple[dict[str, Any], list[bool]]]:

@@ -17,7 +17,7 @@ from math import ceil, inf, prod
 
 from ...errors import ModelError
 from ...graph import INPUT
-from ..frontend.shapes import Shape
+from ..frontend.fusion import Shape
 from ..frontend.steps import Add, Affine, Conv, Flatten, Pair, Pool, Step
 from .memory import size_of
 

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...graph import INPUT
+from ...ops import ACTIVATIONS
 from ..fields import affine_of, source_of, target_of
-from ..frontend.shapes import Shape
-from ..frontend.steps import CURVES, Add, Affine, Conv, Curve, Flatten, Pool, Softmax, Step
+from ..frontend.fusion import Shape
+from ..frontend.steps import Activation, Add, Affine, Conv, Flatten, Pool, Softmax, Step
 from ..layout.arena import LINE_FLOATS, allocate
 from ..layout.bands import in_bands, seams
 from ..layout.memory import Memory
@@ -26,6 +27,7 @@ from .rows import Kind, table_of
 from .workers import Workers
 
 Integers = NDArray[np.int32]
+NUMBERS = {operation.name: number for number, operation in enumerate(ACTIVATIONS)}
 ROW_BYTES = 2048  # of a row while it is a dictionary
 PIXEL_BYTES = 80  # that a table of pixels takes per pixel while it is made
 FAR_ARENA = 1 << 19  # of an arena whose values do not stay in the second-level cache
@@ -301,8 +303,8 @@ class Builder:
                 second = {"second": other.origin, "second_channel": other.channel, "second_row": other.row}
                 bounds = {"low": step.low, "high": step.high}
                 self._each(Kind.ADD, image, [source, other], target, **bounds, **second, **ends)
-            case Curve():
-                kind = {"flag": CURVES.index(step.kind), "low": step.slope}
+            case Activation():
+                kind = {"flag": NUMBERS[step.operation], "low": step.slope}
                 self._each(Kind.CURVE, image, [source], target, **kind, **ends)
             case Softmax():
                 self._read([source], self.workers.first_alone(source), image, whole=True)

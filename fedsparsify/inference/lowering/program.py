@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...model import Floats
-from ..frontend.shapes import Shape
+from ..frontend.fusion import Shape
 from ..frontend.steps import Step
 from ..layout.arena import LINE_FLOATS
 from ..layout.memory import Memory

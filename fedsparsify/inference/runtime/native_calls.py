@@ -6,9 +6,14 @@ import ctypes
 
 from ...errors import ModelError
 from ...native.images import Kernels
+from ...ops import ACTIVATIONS
 
+ACTIVATION_FILES = tuple(f"ops/{type(operation).__module__.rpartition('.')[2]}.py" for operation in ACTIVATIONS)
 KERNELS = Kernels(
-    "inference", "fedsparsify.inference.kernels.dispatch", (7, 2), ("inference/kernels", "inference/lowering/rows.py")
+    "inference",
+    "fedsparsify.inference.kernels.dispatch",
+    (7, 2),
+    ("inference/kernels", "inference/lowering/rows.py", *ACTIVATION_FILES),
 )
 
 

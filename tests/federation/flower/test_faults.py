@@ -91,7 +91,7 @@ FAULTS = {
     "too large": (lambda a, q: [replace(a, model=b"x" * (7 << 20))], "at most"),
     "scores unasked": (lambda a, q: [replace(a, scores=b"no model")], "must begin with"),
     "lacks what nobody needs": (lambda a, q: [replace(a, lacks=b"12345678")], "lacks a mask"),
-    "Flower's own error": (lambda a, q: [Error(code=5, reason="it is\ngone")], "it is gone (code 5)"),
+    "Flower's own error": (lambda a, q: [Error(code=5, reason="it is\ngone")], "it is\\ngone (code 5)"),
     "no record": (lambda a, q: [RecordDict()], "no record"),
     "another kind": (lambda a, q: [RecordDict({RECORD: ConfigRecord({"round": "2"})})], "must be of kind int"),
     "hangs": (lambda a, q: [], "no answer within 0.5 s"),
@@ -258,7 +258,7 @@ def test_a_node_that_diverges_is_left_out_as_in_the_simulator(tmp_path, method):
 
 def test_what_a_node_says_of_its_own_fault_is_in_the_ledger(tmp_path):
     over, _ = play(tmp_path, CONFIG, broken(lambda a, q: [replace(a, fault="no scores\x1b[31m")]), **QUICK)
-    assert [entry.refused for entry in over.history] == [{}, {"client 2": "no scores [31m"}, {}]
+    assert [entry.refused for entry in over.history] == [{}, {"client 2": "no scores\\x1b[31m"}, {}]
 
 
 def test_a_second_server_app_waits_a_while_and_says_who_holds_the_folder(tmp_path, monkeypatch):
