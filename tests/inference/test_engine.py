@@ -449,7 +449,7 @@ def test_a_file_without_a_graph_says_why(tmp_path: Any) -> None:
 def test_wrong_inputs_are_named() -> None:
     model, graph = linear([[1, 2]], [1])
     engine = Engine(model, 1, graph)
-    with pytest.raises(ModelError, match=r"layer 'out' takes 2 channels. Received: 3"):
+    with pytest.raises(ModelError, match=r"layer 'out': it takes 2 features. Received: 3"):
         engine.run([[1, 2, 3]])
     with pytest.raises(ModelError, match="dimension for the images"):
         engine.run([1, 2])
