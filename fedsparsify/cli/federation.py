@@ -41,7 +41,7 @@ def _patience(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--resume", is_flag=True, help="go on where the run in --out stopped")
 @click.option("--host", default="0.0.0.0", show_default=True, help="address to listen at")
 @click.option("--port", default=8000, show_default=True, help="port to listen at")
-@click.option("--superlink-port", type=int, help="port of the SuperLink at 127.0.0.1  [default: a free one]")
+@click.option("--superlink-port", type=int, help="the SuperLink's port at 127.0.0.1  [default: a free one, kept]")
 @click.option("--keys", type=PATH, help="folder with certificate and nodes' public keys, see `fedsparsify keys`")
 @click.option("--insecure", is_flag=True, help="without encryption and without asking who joins: for trials only")
 @click.option(
@@ -68,7 +68,7 @@ def serve(
     come with `fedsparsify join`. The Flower commands that this stands for are printed as they run.
     """
     with uninterrupted():  # an import that is interrupted may leave half a module
-        from ..federation.flower.commands import Keys, Link, shown, write_app
+        from ..federation.flower.commands import Keys, Link, last_superlink_port, shown, write_app
         from ..federation.flower.prepare import make_task, most_body_bytes
         from ..federation.flower.processes import Server, free_port
         from ..federation.ledger import read_history
@@ -87,7 +87,7 @@ def serve(
         secured.check()
     task, app = make_task(made, folder), folder.path / "app"
     simulated = made.clients if ray else 0
-    inner = superlink_port or (port if ray else free_port())
+    inner = superlink_port or last_superlink_port(home) or (port if ray else free_port())
     link = Link(host, port, inner, secured, home, simulated, most_body_bytes(task))
     told = task.settings() | {"out": str(folder.path.resolve())} | asdict(Patience(**patience))
     if app_only:

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +110,18 @@ class Link:
         self.home.mkdir(parents=True, exist_ok=True)
         with atomic(self.home / "config.toml") as file:
             file.write(f"{where}{security}\n".encode())
+
+
+def last_superlink_port(home: Path) -> int | None:
+    """The port that the SuperLink had when it was last started there.
+
+    It is used again: what is left of a SuperLink that was killed hears of its end there, or is found at it.
+    """
+    try:
+        told = tomllib.loads((home / "config.toml").read_text())
+        return int(told["superlink"][CONNECTION]["address"].rpartition(":")[2])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def supernode(

@@ -50,13 +50,27 @@ def make_keys(folder: Path, hosts: Sequence[str], nodes: int) -> list[Path]:
 
 
 def make_loopback_keys(folder: Path) -> None:
-    """New ca.crt, server.crt and server.key of a SuperLink that only this machine reaches, in place of older ones."""
+    """ca.crt, server.crt and server.key of a SuperLink that only this machine reaches.
+
+    Those of an earlier start are kept: its ServerApp, which may still be there, then hears that its run is over.
+    """
     try:
+        if (folder / "server.key").exists() and _good(folder / "server.crt"):
+            return
         for name in ("ca.crt", "server.crt", "server.key"):
             (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise RunError(f"{folder} cannot be written: {error.strerror}.") from error
     make_keys(folder, ["127.0.0.1", "localhost"], 0)
+
+
+def _good(certificate: Path) -> bool:
+    """Whether a certificate is there, and good for another month."""
+    try:
+        ends = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+    except (FileNotFoundError, ValueError):
+        return False
+    return ends - datetime.datetime.now(datetime.UTC) > datetime.timedelta(days=30)
 
 
 def _certificate(

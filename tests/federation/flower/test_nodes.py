@@ -19,7 +19,7 @@ from fedsparsify.data import load_dataset, load_samples, partition
 from fedsparsify.errors import ConfigError, DataError, RunError
 from fedsparsify.federation.flower.client import Node
 from fedsparsify.federation.flower.client_app import number_of
-from fedsparsify.federation.flower.commands import Keys, Link, environment, supernode
+from fedsparsify.federation.flower.commands import Keys, Link, environment, last_superlink_port, supernode
 from fedsparsify.federation.flower.keys import make_keys
 from fedsparsify.federation.flower.notes import Notes
 from fedsparsify.federation.flower.prepare import make_task
@@ -157,6 +157,21 @@ def test_a_server_without_its_proxy_stops(tmp_path, monkeypatch):
         server._proxy.wait()
         with pytest.raises(RunError, match=r"the proxy is gone, and nodes cannot reach the server: its last words"):
             server.play(tmp_path, RunFolder(tmp_path / "run"), 3, print)
+
+
+def test_a_superlink_keeps_its_port_and_certificates(tmp_path):
+    """What is left of one that was killed hears at that port that its run is over."""
+    assert last_superlink_port(tmp_path) is None
+    link = Link("0.0.0.0", 9, 7123, Keys(tmp_path), tmp_path)
+    link.write_connection()
+    before = (link.certificates / "ca.crt").read_bytes()
+    link.write_connection()
+    assert last_superlink_port(tmp_path) == 7123 and (link.certificates / "ca.crt").read_bytes() == before
+    (link.certificates / "server.crt").write_text("damaged")
+    link.write_connection()
+    assert (link.certificates / "ca.crt").read_bytes() != before
+    (tmp_path / "config.toml").write_text("[superlink]\nfedsparsify = 3\n")
+    assert last_superlink_port(tmp_path) is None
 
 
 def test_a_port_that_is_taken(tmp_path):
