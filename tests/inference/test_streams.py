@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fedsparsify.inference.kernels.winograd_numbers import POINTS, of_weights
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsparsify.inference.frontend.steps import Conv, Pool
 from fedsparsify.inference.frontend.weights import Weights
+from fedsparsify.inference.kernels.winograd_numbers import POINTS, of_weights
 from fedsparsify.inference.layout.storage import Place, levels_of
 from fedsparsify.inference.lowering.packing import find_pairs, lone_stream, small_stream, sparse_stream, tile_for
 
