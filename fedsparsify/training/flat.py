@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,9 +21,12 @@ INTERNAL = frozenset(vars(nn.Module()))  # attributes that every module has: its
 
 
 class FlatModule:
-    """`module` on `device`, reading its values from `weights` and adding its gradients to `gradient`."""
+    """`module` on `device`, reading its values from `weights` and adding its gradients to `gradient`.
 
-    def __init__(self, module: nn.Module, device: torch.device) -> None:
+    Its tensors are views of those vectors, or copies where they lie `apart`: on a GPU, since cuDNN wants them aligned.
+    """
+
+    def __init__(self, module: nn.Module, device: torch.device, apart: bool | None = None) -> None:
         self.module = module.to(device)
         self.device = device
         self.draws = True  # whether it may draw from torch's own generator, which is one for all threads
@@ -36,16 +39,19 @@ class FlatModule:
         views = self.layout.views(self.weights)
         parameters = dict(module.named_parameters())
         self.parameters = [parameters[spec.name] for spec in self.layout.tensors]
-        self._trained = [
-            (parameter, views[spec.name], self.gradient[self.layout.slices[spec.name]].view(spec.shape))
-            for spec, parameter in zip(self.layout.tensors, self.parameters, strict=True)
+        self._apart = device.type == "cuda" if apart is None else apart
+        gradients = {
+            spec.name: self.gradient[self.layout.slices[spec.name]].view(spec.shape) for spec in self.layout.tensors
+        }
+        held = {name: view.clone() for name, view in views.items()} if self._apart else views
+        slopes = {name: view.clone() for name, view in gradients.items()} if self._apart else gradients
+        self._slots: list[_Slot] = [
+            _Parameter(parameters[name], views[name], held[name], gradients.get(name), slopes.get(name))
+            if name in parameters
+            else _Buffer(*_owner(module, name), views[name], held[name])
+            for name in views
         ]
-        for parameter, values, gradient in self._trained:
-            parameter.data, parameter.grad = values, gradient
-        for name in statistics.keys() & parameters.keys():
-            parameters[name].data = views[name]
-        self._statistics = [_Slot.of(module, name, views[name]) for name in statistics if name not in parameters]
-        for slot in self._statistics:
+        for slot in self._slots:
             slot.bind()
         for child in module.modules():
             if isinstance(child, KeyedDropout):
@@ -54,24 +60,23 @@ class FlatModule:
 
     def load(self, model: SparseModel) -> None:
         """Take a model's values over; whatever else the module holds is as it was when the network was built."""
-        for slot in self._statistics:
+        for slot in self._slots:
             slot.bind()
-        for parameter, values, gradient in self._trained:
-            parameter.data, parameter.grad = values, gradient
         self._rest.restore()
         self.weights.copy_(torch.as_tensor(model.weights))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Before a pass: empty the gradient, and give the module the values of the flat vector."""
+        self.gradient.zero_()
+        if self._apart:
+            for slot in self._slots:
+                slot.refresh()
 
     def settle(self) -> None:
-        """Bring tensors that `forward` assigned, instead of writing into them, back into the flat vectors."""
-        for slot in self._statistics:
+        """After a pass: bring what the module holds, and tensors that `forward` assigned, into the flat vectors."""
+        for slot in self._slots:
             slot.settle()
-        for parameter, values, gradient in self._trained:
-            if parameter.data_ptr() != values.data_ptr():
-                values.copy_(parameter.data)
-                parameter.data = values
-            if parameter.grad is not gradient:
-                gradient.zero_() if parameter.grad is None else gradient.copy_(parameter.grad)
-                parameter.grad = gradient
 
     def values(self) -> Floats:
         """A copy of the present values."""
@@ -92,27 +97,68 @@ class FlatModule:
         return self.module(x.clone() if self._writes_input else x)  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True)
-class _Slot:
-    """A buffer of a module, and the tensor that belongs there."""
-
-    owner: nn.Module
-    leaf: str
-    tensor: torch.Tensor
-
-    @classmethod
-    def of(cls, module: nn.Module, name: str, tensor: torch.Tensor) -> _Slot:
-        path, _, leaf = name.rpartition(".")
-        return cls(module.get_submodule(path), leaf, tensor)
+class _Slot(Protocol):
+    """A tensor of the module, and its place in the flat vectors."""
 
     def bind(self) -> None:
-        self.owner._buffers[self.leaf] = self.tensor
+        """Have the module hold the tensor that belongs there."""
+
+    def refresh(self) -> None:
+        """Copy from the flat vectors, where the module's tensor lies apart."""
 
     def settle(self) -> None:
-        if (assigned := self.owner._buffers[self.leaf]) is not self.tensor:
-            if assigned is not None:
-                self.tensor.copy_(assigned.detach())
+        """Copy what the module holds now to the flat vectors, and bind."""
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    parameter: nn.Parameter
+    values: torch.Tensor  # in the flat vector
+    held: torch.Tensor  # the same, or a copy
+    gradient: torch.Tensor | None  # None: frozen
+    held_gradient: torch.Tensor | None
+
+    def bind(self) -> None:
+        self.parameter.data, self.parameter.grad = self.held, self.held_gradient
+
+    def refresh(self) -> None:
+        self.held.copy_(self.values)
+        if self.held_gradient is not None:
+            self.held_gradient.zero_()
+
+    def settle(self) -> None:
+        if self.parameter.data_ptr() != self.values.data_ptr():  # apart, or assigned
+            self.values.copy_(self.parameter.data)
+        if self.gradient is not None and self.parameter.grad is not self.gradient:
+            grad = self.parameter.grad
+            self.gradient.zero_() if grad is None else self.gradient.copy_(grad)
+        if self.parameter.data_ptr() != self.held.data_ptr() or self.parameter.grad is not self.held_gradient:
             self.bind()
+
+
+@dataclass(frozen=True)
+class _Buffer:
+    owner: nn.Module
+    leaf: str
+    values: torch.Tensor  # in the flat vector
+    held: torch.Tensor  # the same, or a copy
+
+    def bind(self) -> None:
+        self.owner._buffers[self.leaf] = self.held
+
+    def refresh(self) -> None:
+        self.held.copy_(self.values)
+
+    def settle(self) -> None:
+        now = self.owner._buffers[self.leaf]
+        if now is not None and now is not self.values:  # apart, or assigned
+            self.values.copy_(now.detach())
+        self.bind()
+
+
+def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:
+    path, _, leaf = name.rpartition(".")
+    return module.get_submodule(path), leaf
 
 
 class Rest:
@@ -123,7 +169,7 @@ class Rest:
 
     def __init__(self, module: nn.Module, travelling: set[str], key: torch.Tensor) -> None:
         named = [(name, b) for name, b in module.named_buffers() if name not in travelling and b is not key]
-        self._buffers = {name: (_Slot.of(module, name, buffer), buffer.clone()) for name, buffer in named}
+        self._buffers = {name: (_Buffer(*_owner(module, name), b.clone(), b), b.clone()) for name, b in named}
         self._attributes = [
             (name, child, {key: (value, _copied(value)) for key, value in _own(child)})
             for name, child in module.named_modules()
@@ -133,7 +179,7 @@ class Rest:
         """Put everything back."""
         for slot, start in self._buffers.values():
             slot.bind()
-            slot.tensor.copy_(start)
+            slot.held.copy_(start)
         for _, child, known in self._attributes:
             for key in [key for key, _ in _own(child) if key not in known]:
                 del child.__dict__[key]

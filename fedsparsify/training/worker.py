@@ -150,7 +150,7 @@ class Worker:
         x = self._samples.x[batch]
         if self._training.augment == "pad-crop-flip":
             x = pad_crop_flip(x, network.key)
-        network.gradient.zero_()
+        network.refresh()
         try:
             loss = nn.functional.cross_entropy(network.module(x), self._samples.y[batch])
         except ValueError as error:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
+from ...data.partition import Indices
 from ...methods import Fit, Update
 from ...model import SparseModel
 from ...networks import model_of
 from ...notices import notice
-from ..worker import Worker
+from ..flat import FlatModule
+from ..worker import Samples, Worker
 from .base import Backend, Setup
 from .native import Native
 from .plain import OneByOne, Threads
@@ -61,17 +64,24 @@ def _difference(backend: Backend, setup: Setup, probe: int) -> str | None:
     start = start.under(rng.random(start.layout.trainable) < 0.75)
     order = rng.permutation(len(setup.samples.y))
 
-    def workers() -> list[Worker]:
-        network, parts = setup.flat(), (order[:count], order[-count:])
-        return [Worker(network, setup.samples, mine, training, probe, client) for client, mine in enumerate(parts)]
-
-    fits = [Fit(start, epochs=1)] * 2
-    expected = [worker.answer(fit) for worker, fit in zip(workers(), fits, strict=True)]
-    received = backend.fit(workers(), fits)
+    parts, fits = (order[:count], order[-count:]), [Fit(start, epochs=1)] * 2
+    network = FlatModule(setup.make(), torch.device("cpu"))  # autograd in float32, whatever the device is
+    expected = [
+        Worker(network, _on_cpu(setup.samples, mine), np.arange(mine.size), training, probe, client).answer(fit)
+        for client, (mine, fit) in enumerate(zip(parts, fits, strict=True))
+    ]
+    lent = setup.flat()
+    workers = [Worker(lent, setup.samples, mine, training, probe, client) for client, mine in enumerate(parts)]
+    received = backend.fit(workers, fits)
     for mine, theirs in zip(received, expected, strict=True):
         if reason := _compare(start, mine, theirs, ROUNDING[training.precision]):
             return reason
     return None
+
+
+def _on_cpu(samples: Samples, mine: Indices) -> Samples:
+    picked = torch.from_numpy(mine).to(samples.y.device)
+    return Samples(samples.x[picked].cpu(), samples.y[picked].cpu())
 
 
 def _compare(start: SparseModel, received: Update, expected: Update, rounding: float) -> str | None:
