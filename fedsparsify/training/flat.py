@@ -79,8 +79,7 @@ class FlatModule:
             slot.settle()
 
     def values(self) -> Floats:
-        """A copy of the present values."""
-        self.settle()
+        """A copy of the flat vector."""
         return np.array(self.weights.cpu().numpy(), copy=True)
 
     def changed(self) -> Iterator[str]:
