@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
+from conftest import small_model
 from torch.nn import functional
 
 from fedsparsify.errors import ModelError
+from fedsparsify.export.onnx import write_onnx
 from fedsparsify.graph import Node
-from fedsparsify.ops import OPERATIONS, reference, shapes_of
+from fedsparsify.inference import Engine
+from fedsparsify.ops import ACTIVATIONS, OPERATIONS, reference, shapes_of
 
 PICTURE, ROW = (6, 9, 8), (12,)
 
@@ -25,7 +29,10 @@ def conv(stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
 NORM = {"running_mean": (6,), "running_var": (6,), "weight": (6,), "bias": (6,)}
 # operation, sample, tensors by role, attributes
 CASES = [
-    *((name, PICTURE, {}, {}) for name in ("relu", "relu6", "sigmoid", "tanh", "silu", "hardswish", "gelu")),
+    *(
+        (name, PICTURE, {}, {})
+        for name in ("relu", "relu6", "sigmoid", "tanh", "silu", "hardswish", "hardsigmoid", "gelu")
+    ),
     ("leaky_relu", PICTURE, {}, {"slope": 0.3}),
     ("linear", ROW, {"weight": (5, 12), "bias": (5,)}, {}),
     ("linear", (3, 12), {"weight": (5, 12)}, {}),
@@ -105,3 +112,16 @@ def test_a_graph_in_numpy_literally():
     ]
     tensors = {"w": np.array([[1, -1], [0, 2]], np.float32), "b": np.array([0, 1], np.float32)}
     assert reference(graph, tensors, np.array([[1, 3]], np.float32)).tolist() == [[1, 10]]
+
+
+@pytest.mark.parametrize("operation", ACTIVATIONS, ids=lambda operation: operation.name)
+def test_the_engine_and_onnx_compute_every_activation(operation, tmp_path):
+    attributes = {"slope": 0.3} if operation.name == "leaky_relu" else {}
+    graph = [Node("flatten", "f", ("input",), {}, {"start": 1}), Node(operation.name, "y", ("f",), {}, attributes)]
+    x = np.linspace(-9, 9, 64, dtype=np.float32).reshape(4, 1, 4, 4)
+    expected = reference(graph, {}, x)
+    model = small_model([1.0])
+    assert np.allclose(Engine(model, graph=graph).run(x), expected, rtol=2e-6, atol=2e-6)
+    write_onnx(tmp_path / "model.onnx", model, {"shape": [1, 4, 4]}, graph)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    assert np.allclose(session.run(None, {"input": x})[0], expected, rtol=1e-5, atol=1e-5)
