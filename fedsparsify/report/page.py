@@ -120,6 +120,7 @@ def _run(run: Run, shared: dict[str, Any]) -> dict[str, Any]:
         "paper": _short(run.paper_params[-1] / 1e6),
         "bytes": [_short(value / 1e6) for value in run.sent_bytes] if run.sent_bytes else None,
         "layers": [[plain(name, 80), kept, size] for name, (kept, size) in layer_counts(run).items()],
+        "empty": [plain(layer.name, 80) for layer in run.layers if layer.size and not layer.kept],
         "modelBytes": run.model_bytes,
         "seconds": run.seconds,
         "timing": asdict(run.timing) if run.timing else None,

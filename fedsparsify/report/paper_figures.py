@@ -279,6 +279,9 @@ def layers(environment: Environment) -> Figure | None:
         density = [kept / size for kept, size in layer_counts(one.first).values()]
         style = {"color": SEQUENCE[i % len(SEQUENCE)], "label": drawn(f"{one.label} {one.sparsity:g}")}
         axes.plot(density, marker="o", markersize=4, linewidth=1.2, **style)
+        dead = [layer for layer, share in enumerate(density) if not share]  # a log axis has no place for them
+        low = axes.get_xaxis_transform()
+        axes.plot(dead, [0.02] * len(dead), "x", color=style["color"], transform=low, clip_on=False)
     axes.set_xticks(
         range(len(names)), [drawn(plain(name, 40)) for name in names], rotation=60, ha="right", fontsize="x-small"
     )

@@ -158,6 +158,9 @@ function drawLayers() {
   const known = atLevel().filter((one) => runsOf(one)[0].layers.length);
   $("layers-figure").hidden = !place().runs.some((run) => run.layers.length);
   if (!known.length) { $("layers-chart").replaceChildren("Nothing to show with this choice."); return; }
+  const dead = known.filter((one) => runsOf(one)[0].empty.length).map((one) => `${one.label}: ${runsOf(one)[0].empty.join(", ")}`);
+  $("layers-empty").hidden = !dead.length;
+  $("layers-empty").textContent = `No weight is left in these tensors, which a log axis cannot show. ${dead.join("; ")}.`;
   const names = runsOf(known[0])[0].layers.map((layer) => layer[0]);
   const lines = known.map((one) => ({name: one.label, ...look(one), points: runsOf(one)[0].layers.map(([, kept, size], i) => ({x: i, y: kept / size, note: `${kept.toLocaleString("en")} of ${size.toLocaleString("en")}`}))}));
   drawChart($("layers-chart"), {label: `Density of each layer, ${place().title}`, lines, x: {label: "layer", names}, y: {label: "share kept", log: $("layers-log").checked, zero: true}});
