@@ -10,7 +10,6 @@ import torch
 from ...data.partition import Indices
 from ...methods import Fit, Update
 from ...model import SparseModel
-from ...networks import model_of
 from ...notices import notice
 from ..flat import FlatModule
 from ..worker import Samples, Worker
@@ -60,8 +59,9 @@ def disagreement(backend: Backend, setup: Setup) -> str | None:
 def _difference(backend: Backend, setup: Setup, probe: int) -> str | None:
     """Train two clients for one epoch of a batch, or a little more where that is cheap, both ways."""
     training, rng = setup.training, np.random.default_rng([0xC4EC, probe])
-    count = min(training.batch_size, 32) if setup.device.type == "cuda" else min(training.batch_size, 8) + 3
-    start = model_of(setup.make())
+    count = min(training.batch_size, 16) if setup.device.type == "cuda" else min(training.batch_size, 8) + 3
+    network = FlatModule(setup.make(), torch.device("cpu"))  # autograd in float32, whatever the device is
+    start = SparseModel.dense(network.layout, network.values())
     start = start.under(rng.random(start.layout.trainable) < 0.75)
     labels = setup.samples.y.cpu().numpy()
     order = rng.permutation(labels.size)
@@ -69,7 +69,6 @@ def _difference(backend: Backend, setup: Setup, probe: int) -> str | None:
     order = order[np.argsort(labels[order] != labels[order[0]], kind="stable")]
 
     parts, fits = (order[:count], order[count // 2 :][:count]), [Fit(start, epochs=1)] * 2
-    network = FlatModule(setup.make(), torch.device("cpu"))  # autograd in float32, whatever the device is
     expected = [
         Worker(network, _on_cpu(setup.samples, mine), np.arange(mine.size), training, probe, client).answer(fit)
         for client, (mine, fit) in enumerate(zip(parts, fits, strict=True))
