@@ -22,12 +22,12 @@ from ..methods import METHODS
 from ..options import Setting, settings
 from ..stopping import EXIT_CODE, ending, uninterrupted
 from ..text import file_name, plain
+from .bench import bench, infer
 from .ending import show_ending
-from .federation import join, keys, serve
-from .files import export, inspect
-from .inference import bench, infer
+from .inspect import export, inspect
 from .report import report
 from .screen import Screen
+from .serve import join, keys, serve
 from .sweep import sweep
 
 

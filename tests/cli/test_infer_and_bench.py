@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fedsparsify.cli.inference import Size, bench, infer
+from fedsparsify.cli.bench import Size, bench, infer
 from fedsparsify.errors import DataError, FedSparsifyError, ModelError
 from fedsparsify.networks import build, model_of
 from fedsparsify.networks.tracing import trace
