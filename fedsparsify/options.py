@@ -1,4 +1,4 @@
-"""A setting is declared once, as a dataclass field with its help; config files, flags and `--help` read it there.
+"""A setting is declared once, as a dataclass field with a help text; config files, flags and `--help` read it there.
 
 A setting is true or false, an integer, a number, text, one of some words (`Literal`), or a tuple of one of those; with
 `| None` it may also be None, which config files and flags write as "none".
@@ -7,6 +7,7 @@ A setting is true or false, an integer, a number, text, one of some words (`Lite
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import types
 import typing
 from collections.abc import Mapping
@@ -16,12 +17,35 @@ from .errors import ConfigError, nearest
 from .toml import NONE
 
 KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
-RESERVED = ("name", "rounds")  # keys of a [method] table, or arguments of every method, that are taken
+RESERVED = ("name", "rounds")  # keys that every [method] table or method has already
+SETTINGS = "\n\nSettings:\n"  # heading in a docstring
 
 
-def option(default: Any, help: str, **more: Any) -> Any:
-    """A dataclass field that knows what it is for."""
-    return dataclasses.field(default=default, metadata={"help": help, **more})
+def option(default: Any, help: str) -> Any:
+    """A setting of a method: a field of its dataclass with a default and a help text.
+
+    Args:
+        default: the value if the user gives none; None stands for "unset" where the field's type allows it.
+        help: what the setting means, in a few words. `--help`, `help(…)` and error messages show it.
+
+    Returns:
+        A dataclass field. Its annotation must be bool, int, float, str, a `Literal` of words, a tuple of one of
+        these, or one of these with `| None`.
+
+    Raises:
+        ConfigError: when the class is made, if its type cannot be written in a config file.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from fedsparsify import Method, option
+        >>> @dataclass(frozen=True, kw_only=True)
+        ... class Patient(Method):
+        ...     'Prune late.'
+        ...     wait: int = option(10, "rounds before the first purge")
+        >>> Patient(wait=3)
+        Patient(rounds=1, wait=3)
+    """
+    return dataclasses.field(default=default, metadata={"help": help})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +82,25 @@ class Setting:
             return float(value)
         what = f"a list, each {KINDS[self.type]}" if self.length is not None else KINDS[self.type]
         raise ConfigError(f"{name} must be {what}{' or none' * self.optional}. Received: {received!r}.")
+
+
+def complete_docstring(cls: type) -> None:
+    """Append one line per option to a class's docstring, so that `help(cls)` says what each setting means."""
+    inherited: dict[str, dataclasses.Field[Any]] = dict(getattr(cls, "__dataclass_fields__", {}))
+    own = {name: field for name, field in vars(cls).items() if isinstance(field, dataclasses.Field)}
+    lines = [
+        f"    {name}: {field.metadata['help']}  [default: {shown_default(field.default)}]"
+        for name, field in (inherited | own).items()
+        if "help" in field.metadata
+    ]
+    if lines:
+        text = inspect.cleandoc(cls.__doc__ or cls.__name__).partition(SETTINGS)[0]
+        cls.__doc__ = f"{text}{SETTINGS}" + "\n".join(lines) + "\n"
+
+
+def shown_default(default: object) -> str:
+    """A default as help texts show it."""
+    return "the data set's" if default is None else str(default)
 
 
 def settings(cls: type) -> dict[str, Setting]:
