@@ -1,7 +1,7 @@
 """A setting is declared once, as a dataclass field with a help text; config files, flags and `--help` read it there.
 
-A setting is true or false, an integer, a number, text, one of some words (`Literal`), or a tuple of one of those; with
-`| None` it may also be None, which config files and flags write as "none".
+A setting is a bool, int, float or str, one of some words (`Literal`), or a tuple of one of these. With `| None` it may
+also be None, which config files and flags write as "none".
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def option(default: Any, help: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One field as a config file or a flag sees it."""
+    """An option as config files and flags see it."""
 
     name: str
     type: type
@@ -58,10 +58,10 @@ class Setting:
     help: str
     choices: tuple[str, ...] = ()
     optional: bool = False  # may be None
-    length: int | None = None  # of a tuple: how many values of `type`; -1: any number
+    length: int | None = None  # of a tuple: its number of values; -1: any number
 
     def read(self, value: Any, where: str = "") -> Any:
-        """The value in its own type, or an error that says what was received."""
+        """The value in the setting's type, or an error that says what was received."""
         name = where + self.name
         if self.optional and (value is None or value == NONE):
             return None
@@ -114,7 +114,7 @@ def settings(cls: type) -> dict[str, Setting]:
 
 
 def _setting(cls: type, name: str, hint: Any, field: Any) -> Setting:
-    """A field as a setting, or an error where its type is none that a config file can carry."""
+    """A field as a setting, or an error if a config file cannot hold its type."""
     kind, length, optional = hint, None, False
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         others = [one for one in typing.get_args(kind) if one is not types.NoneType]
@@ -138,7 +138,7 @@ def _setting(cls: type, name: str, hint: Any, field: Any) -> Setting:
 
 
 def check_options(cls: type) -> None:
-    """Refuse, when a class is made, options that a config file cannot carry."""
+    """Refuse, when a class is made, options that a config file cannot hold."""
     declared = {name: field for name, field in vars(cls).items() if "help" in getattr(field, "metadata", ())}
     if not declared:
         return

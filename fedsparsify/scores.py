@@ -36,14 +36,14 @@ def grasp(model: SparseModel, hessian_gradient: Scores) -> Scores:
     return hessian_gradient * model.trainable_weights
 
 
-def kernels(layout: Layout) -> Mask:
-    """The mask of tensors with more than one dimension: kernels, not biases or the parameters of norms."""
+def weight_tensors(layout: Layout) -> Mask:
+    """True for entries of weight tensors (more than one dimension), False for biases and the parameters of norms."""
     return np.concatenate([np.full(spec.size, len(spec.shape) > 1) for spec in layout.tensors])
 
 
-def kernels_alone(scores: Scores, layout: Layout) -> Scores:
-    """The scores of kernels; everything else scores infinity and is pruned last."""
-    return np.where(kernels(layout), scores, np.float32(np.inf)).astype(np.float32)
+def weight_tensors_first(scores: Scores, layout: Layout) -> Scores:
+    """The scores with infinity outside weight tensors, so that only these are pruned."""
+    return np.where(weight_tensors(layout), scores, np.float32(np.inf)).astype(np.float32)
 
 
 def keep_in_each(scores: ArrayLike, counts: Iterable[int], layout: Layout, among: Mask | None = None) -> Mask:
