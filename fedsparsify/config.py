@@ -20,6 +20,7 @@ from .methods import METHODS, Blaming, Method, method_class, target_of
 from .options import complete_docstring, option, read_settings, settings
 from .schedule import check_at_least
 from .text import plain
+from .wire.values import Precision
 
 UNSET: Any = None  # "take the data set's preset"; typed Any so that a resolved config has plain types
 MAX_COUNT = 2**31 - 1
@@ -73,7 +74,7 @@ class RunConfig(Training):
     split: str = option("iid", "how samples are divided among clients: iid, classes:K or dirichlet:ALPHA")
     device: str = option("cpu", "where to train: cpu, cuda or cuda:N")
     wire: bool = option(True, "send models through the wire format, and count their bytes")
-    wire_precision: Literal["fp32", "fp16", "bf16", "int8"] = option("fp32", "values on the wire; fp32 is lossless")
+    wire_precision: Precision = option("fp32", "values on the wire; fp32 is lossless")
     checkpoint_every: int = option(1, "rounds between checkpoints")
     diagnose: bool = option(False, "add the terms of the paper's Theorem 1 to every line of the history")
 

@@ -88,7 +88,7 @@ ALLOWED = {
     "average": {"arrays", "errors", "model"},
     "methods": CORE | {"plugins", "text"},
     "data": {"errors", "model", "plugins"},
-    "config": {"errors", "options", "schedule", "methods", "data", "text", "toml"},
+    "config": {"errors", "options", "schedule", "methods", "data", "text", "toml", "wire"},
     "ops": {"errors", "graph"},
     "wire": {"errors", "model", "graph", "ops"},
     "native": set(),
