@@ -1,4 +1,4 @@
-"""From many models to one: each rule is a fold over a stream of updates that holds one model, not one per client."""
+"""From many models to one. Each rule is a fold over a stream of updates: it holds one model, not one per client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .model import Floats, Mask, SparseModel
 class Tally:
     """Running sums over models: weighted values, and how many clients kept each entry.
 
-    Sums are float64, so that the order in which answers arrive changes the float32 result at most in its last bit.
+    Sums are float64, so that the order of the models changes the float32 result in its last bit at most.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Tally:
         self._first: SparseModel | None = None
 
     def add(self, model: SparseModel, weight: float) -> None:
-        """Take one more model in, counting it `weight` times."""
+        """Add a model, counted `weight` times."""
         if not weight > 0:
             raise ModelError(f"a model's weight in the average must be positive. Received: {weight!r}")
         if self._first is None:
@@ -41,7 +41,7 @@ class Tally:
         self._votes += model.mask
 
     def mean(self, mask: Mask | None = None) -> SparseModel:
-        """The weighted mean, under `mask` or else under the union of all masks; it includes the zeros of others."""
+        """The weighted mean, under `mask` or the union of all masks; entries that a model pruned count as zero."""
         if self._first is None:
             raise ModelError("there is no model to average")
         weights = arrays.float32(self._sum / self._weight)
@@ -53,21 +53,21 @@ class Tally:
 
 
 class HolderTally(Tally):
-    """A tally whose mean of an entry is over the models that hold it, not over all."""
+    """A tally whose mean of an entry is over the models that kept it, not over all."""
 
     def __init__(self) -> None:
         super().__init__()
         self._held: Any = None
 
     def add(self, model: SparseModel, weight: float) -> None:
-        """Take one more model in, counting it `weight` times where it holds something."""
+        """Add a model, counted `weight` times at the entries that it kept."""
         super().add(model, weight)
         if self.count == 1:
             self._held = arrays.filled(model.weights, model.layout.trainable, 0.0, "float64")
         self._held += arrays.float64(model.mask) * weight
 
     def mean(self, mask: Mask | None = None) -> SparseModel:
-        """Each entry's mean over its holders; statistics, which everyone holds, over all."""
+        """The mean of each entry over the models that kept it; statistics over all models."""
         mean = super().mean(mask)
         here, trainable = mean.mask & (self._held > 0), mean.layout.trainable
         weights = arrays.copy(mean.weights)
@@ -83,20 +83,40 @@ class MeanOf:
         self._sum: Any = 0.0
 
     def add(self, array: Floats, weight: float) -> None:
-        """Take one more array in, counting it `weight` times."""
+        """Add an array, counted `weight` times."""
         self._weight += weight
         self._sum = self._sum + np.multiply(array, weight, dtype=np.float64)
 
     @property
     def value(self) -> Floats:
-        """The mean of what was taken in."""
+        """The mean of all arrays added."""
         if not self._weight:
             raise ModelError("there are no scores to average")
         return cast(Floats, arrays.float32(self._sum / self._weight))
 
 
 def weighted(models: Iterable[SparseModel], weights: Iterable[float]) -> SparseModel:
-    """Weighted mean of models; the weights need not sum to one. Its mask is the union of theirs."""
+    """The weighted mean of models. An entry that some of them pruned counts as zero there.
+
+    Args:
+        models: models of one layout; a stream of them is read one at a time.
+        weights: one positive number per model, such as its client's samples. They need not sum to one.
+
+    Returns:
+        The mean, under the union of the models' masks.
+
+    Raises:
+        ModelError: if there is no model, if layouts differ, or if a weight is not positive.
+        ValueError: if there are not as many weights as models.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedsparsify import SparseModel, weighted
+        >>> ones = SparseModel.of({"w": np.ones(2)})
+        >>> threes = SparseModel.of({"w": np.full(2, 3.0)})
+        >>> weighted([ones, threes], [1, 3]).weights
+        array([2.5, 2.5], dtype=float32)
+    """
     tally = Tally()
     for model, weight in zip(models, weights, strict=True):
         if not isinstance(model, SparseModel):
@@ -106,7 +126,22 @@ def weighted(models: Iterable[SparseModel], weights: Iterable[float]) -> SparseM
 
 
 def majority(masks: Iterable[Mask]) -> Mask:
-    """Eq. 3: the entries that at least half of the masks keep; a tie keeps."""
+    """The entries that at least half of the masks keep (Eq. 3 of the paper); a tie keeps.
+
+    Args:
+        masks: flat boolean arrays of one size.
+
+    Returns:
+        A mask of the same size.
+
+    Raises:
+        ModelError: if there is no mask.
+
+    Example:
+        >>> from fedsparsify import majority
+        >>> majority([[True, True, False], [True, False, False]])
+        array([ True,  True, False])
+    """
     votes, count = None, 0
     for mask in masks:
         kept = np.asarray(mask, np.bool_)

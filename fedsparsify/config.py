@@ -17,11 +17,13 @@ from . import toml
 from .data import check_known, check_seed, parse_split, preset_of
 from .errors import ConfigError
 from .methods import METHODS, Blaming, Method, method_class, target_of
-from .options import option, read_settings, settings
+from .options import complete_docstring, option, read_settings, settings
 from .schedule import check_at_least
+from .text import plain
+from .wire.values import Precision
 
 UNSET: Any = None  # "take the data set's preset"; typed Any so that a resolved config has plain types
-MOST = 2**31 - 1  # of any count
+MAX_COUNT = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,20 +45,36 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Training):
-    """One run: data, network, method and how they are federated."""
+    """One run: data, network, method and how they are federated. Frozen; every setting is checked when it is made.
+
+    Besides the settings below it takes `method` (a name in `METHODS`, `module:Class`, a table with a `name`, or a
+    `Method`) and `sparsity`, short for the method's own setting of that name. A setting left out takes the paper's
+    value for the data set.
+
+    Raises:
+        ConfigError: if a setting is unknown, out of range or does not fit the others.
+
+    Example:
+        >>> from fedsparsify import RunConfig
+        >>> config = RunConfig(data="digits", sparsity=0.95, rounds=10)
+        >>> config
+        RunConfig(data='digits', network='fc', method='fedsparsify-global', sparsity=0.95, rounds=10, clients=10, …)
+        >>> config.lr, config.method.schedule(10)
+        (0.1, 0.95)
+    """
 
     data: str = option("digits", "data set: digits, fashion-mnist, cifar10, cifar100, FILE.npz or module:function")
     network: str = option(UNSET, "network: fc, cnn, vgg16 or module:factory")
     method: Any = "fedsparsify-global"  # a name, a table with a name, or a Method; a Method once built
     sparsity: float | None = None  # short for the method's own `sparsity`
     rounds: int = option(UNSET, "federation rounds T")
-    clients: int = option(10, "how many clients there are")
-    participation: float = option(1.0, "fraction of the clients that a round asks")
+    clients: int = option(10, "number of clients")
+    participation: float = option(1.0, "fraction of the clients that take part in a round")
     min_clients: int = option(1, "a round with fewer usable answers stops the run")
-    split: str = option("iid", "who holds what: iid, classes:K or dirichlet:ALPHA")
+    split: str = option("iid", "how samples are divided among clients: iid, classes:K or dirichlet:ALPHA")
     device: str = option("cpu", "where to train: cpu, cuda or cuda:N")
     wire: bool = option(True, "send models through the wire format, and count their bytes")
-    wire_precision: Literal["fp32", "fp16", "bf16", "int8"] = option("fp32", "values on the wire; fp32 is lossless")
+    wire_precision: Precision = option("fp32", "values on the wire; fp32 is lossless")
     checkpoint_every: int = option(1, "rounds between checkpoints")
     diagnose: bool = option(False, "add the terms of the paper's Theorem 1 to every line of the history")
 
@@ -64,12 +82,12 @@ class RunConfig(Training):
         check_known(self.data)
         preset = preset_of(self.data)
         kind, table = _method_table(self.method, self.sparsity)
-        usual = {
+        preset_values = {
             name: getattr(preset, name) for name in ("network", "batch_size", "lr", "nesterov", "augment", "rounds")
         }
         with Blaming(kind, "default_momentum"):
-            usual["momentum"] = kind.default_momentum(preset.momentum)
-        for name, value in usual.items():
+            preset_values["momentum"] = kind.default_momentum(preset.momentum)
+        for name, value in preset_values.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         mine = {field: getattr(self, field) for field in settings(RunConfig)}
@@ -84,8 +102,8 @@ class RunConfig(Training):
     def _check(self) -> None:
         for name in ("epochs", "batch_size", "rounds", "clients", "min_clients", "checkpoint_every"):
             check_at_least(name, getattr(self, name), 1)
-            if getattr(self, name) > MOST:
-                raise ConfigError(f"{name} must be at most {MOST:,}. Received: {getattr(self, name)!r}.")
+            if getattr(self, name) > MAX_COUNT:
+                raise ConfigError(f"{name} must be at most {MAX_COUNT:,}. Received: {getattr(self, name)!r}.")
         check_seed(self.seed)
         if not 0 < self.lr < float("inf"):
             raise ConfigError(f"lr must be positive. Received: {self.lr!r}.")
@@ -102,6 +120,13 @@ class RunConfig(Training):
             raise ConfigError(f"wire_precision needs the wire. Received: {self.wire_precision!r} with wire off.")
         parse_split(self.split)
         target_of(self.method, 1)  # building it checks the method's settings against the number of rounds
+
+    def __repr__(self) -> str:
+        sparsity = getattr(self.method, "sparsity", None)
+        shown = {"data": self.data, "network": self.network, "method": self.method_name}
+        shown |= {} if sparsity is None else {"sparsity": sparsity}
+        shown |= {"rounds": self.rounds, "clients": self.clients}
+        return f"RunConfig({', '.join(f'{name}={plain(repr(value))}' for name, value in shown.items())}, …)"
 
     @property
     def participants(self) -> int:
@@ -123,7 +148,7 @@ class RunConfig(Training):
         }
 
     def differences(self, other: RunConfig) -> list[str]:
-        """Settings in which two runs differ; where they run does not count."""
+        """Settings in which two runs differ; `device` does not count."""
         mine, theirs = _flat(self.table()), _flat(other.table())
         names = sorted(mine.keys() | theirs.keys())
         return [
@@ -133,8 +158,11 @@ class RunConfig(Training):
         ]
 
 
+complete_docstring(RunConfig)
+
+
 def _method_table(method: Any, sparsity: float | None) -> tuple[type[Method], dict[str, Any]]:
-    """The method's class and its settings, from whatever form the user named it in."""
+    """The method's class and its settings, from a name, a table or a method."""
     if isinstance(method, Method):
         kind, table = type(method), {name: getattr(method, name) for name in settings(type(method))}
     elif isinstance(method, Mapping):
@@ -167,7 +195,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def make_config(table: Mapping[str, Any], path: Path | None = None) -> RunConfig:
-    """A config from a table of settings; an unknown name is an error that says the nearest, and where it stands."""
+    """A config from a table of settings. An unknown name is an error that says the nearest one and its line."""
     try:
         named = {name: value for name, value in table.items() if name not in ("method", "sparsity")}
         read_settings(RunConfig, {name: value for name, value in named.items() if value is not None}, "a run")

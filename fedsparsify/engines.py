@@ -1,4 +1,4 @@
-"""Other engines under one face, for comparison: each makes a function from batch to logits, where it is installed."""
+"""Other inference engines behind one interface, for comparison. Each makes a function from batch to logits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OLD_OPSET, OLD_IR = 13, 8  # the newest that DeepSparse reads
 
 @dataclass(frozen=True)
 class Subject:
-    """What is compared: a model file, the same as an ONNX file, a batch size, and the threads to use."""
+    """A model file to compare engines on, the same model as an ONNX file, a batch size and a number of threads."""
 
     file: Path
     onnx: Path
@@ -28,12 +28,12 @@ class Subject:
 
 
 def installed() -> dict[str, Callable[[Subject], Run]]:
-    """The engines that this environment has."""
+    """The engines that are installed here."""
     return {name: make for name, (package, make) in _ENGINES.items() if find_spec(package)}
 
 
 def write_fixed_onnx(path: Path, model: SparseModel, graph: Sequence[Node], shape: Sequence[int], batch: int) -> None:
-    """An ONNX file for one batch size: engines prepare best for shapes that they know."""
+    """Write an ONNX file for one batch size: engines optimise best for fixed shapes."""
     import onnx
 
     from .export.onnx import write_onnx

@@ -1,19 +1,20 @@
-"""The one thing that flows: a flat float32 vector, a flat mask over its trainable part, and named views.
+"""A model: a flat float32 vector, a flat mask over its trainable part, and named views.
 
-Trainable tensors come first in the vector and the mask covers exactly them. What follows (running statistics) is
-averaged and sent like any other value but never pruned. The mask is state of its own: a kept weight may be zero.
+Trainable tensors come first in the vector, and the mask covers exactly them. Running statistics follow; they are
+averaged and sent like other values but never pruned. The mask is state of its own: a kept weight may be zero.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from . import arrays
 from .errors import ModelError
@@ -31,7 +32,7 @@ class TensorSpec:
 
     @property
     def size(self) -> int:
-        """How many values it holds; a scalar holds one."""
+        """Number of values; a scalar has one."""
         return prod(self.shape)
 
 
@@ -46,22 +47,25 @@ class Layout:
         if twice := [name for name, count in Counter(spec.name for spec in self).items() if count > 1]:
             raise ModelError(f"a layout names each tensor once. Received twice: {', '.join(sorted(twice))}")
 
-    def __iter__(self) -> Any:
+    def __repr__(self) -> str:
+        return f"Layout({len(self.tensors)} tensors, {len(self.statistics)} statistics, {self.total:,} values)"
+
+    def __iter__(self) -> Iterator[TensorSpec]:
         return iter(self.tensors + self.statistics)
 
     @cached_property
     def trainable(self) -> int:
-        """Values that may be pruned."""
+        """Number of values that may be pruned."""
         return sum(spec.size for spec in self.tensors)
 
     @cached_property
     def total(self) -> int:
-        """Values that travel."""
+        """Number of all values."""
         return self.trainable + sum(spec.size for spec in self.statistics)
 
     @cached_property
     def slices(self) -> dict[str, slice]:
-        """Name of each tensor → its place in the flat vector."""
+        """Name of each tensor → its slice of the flat vector."""
         places, offset = {}, 0
         for spec in self:
             places[spec.name] = slice(offset, offset + spec.size)
@@ -75,14 +79,14 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Survivors:
-    """One tensor by what is left of it: values, and their places in the flat tensor, in order."""
+    """The kept entries of one tensor: their places in the flat tensor, ascending, and their values."""
 
     shape: tuple[int, ...]
     places: NDArray[np.int64]
     values: Floats
 
     def dense(self) -> Floats:
-        """All values, zeros written out."""
+        """The whole tensor, with its zeros."""
         flat = np.zeros(prod(self.shape), np.float32)
         flat[self.places] = self.values
         return flat.reshape(self.shape)
@@ -90,10 +94,29 @@ class Survivors:
 
 @dataclass(frozen=True, eq=False)
 class SparseModel:
-    """Weights under a mask. Pruned entries are exactly zero; the constructor refuses anything else.
+    """Weights under a mask. Pruned entries are exactly zero; the constructor refuses other values.
 
-    The arrays are numpy's, or torch tensors while a simulation keeps its models on a GPU; those are our own kernels'
-    work, and are not looked through again, which would make the GPU wait.
+    The arrays are numpy's, or torch tensors while a simulation keeps its models on a GPU. Those come from our own
+    kernels and are not checked again, because the check would wait for the GPU.
+
+    Args:
+        layout: names and shapes of the tensors.
+        weights: all values, flat float32: trainable tensors first, then statistics.
+        mask: True where a trainable value is kept, flat.
+
+    Raises:
+        ModelError: if sizes or types do not fit the layout, or a weight outside the mask is not zero.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedsparsify import SparseModel, keep_top
+        >>> model = SparseModel.of({"weight": np.array([[1.0, -4.0], [2.0, 3.0]])})
+        >>> pruned = model.under(keep_top(abs(model.weights), sparsity=0.5))
+        >>> pruned
+        SparseModel(1 tensor, 2 of 4 values, sparsity 0.5000)
+        >>> pruned.tensors()["weight"]
+        array([[ 0., -4.],
+               [ 0.,  3.]], dtype=float32)
     """
 
     layout: Layout
@@ -113,59 +136,75 @@ class SparseModel:
         if arrays.is_numpy(self.weights) and bool(((self.weights[: self.layout.trainable] != 0) & ~self.mask).any()):
             raise ModelError("weights outside the mask must be zero; build the model with SparseModel.under(mask)")
 
+    def __repr__(self) -> str:
+        count = len(self.layout.tensors) + len(self.layout.statistics)
+        held = f"{self.nonzero:,} of {self.layout.total:,} values"
+        return f"SparseModel({count} tensor{'s' * (count != 1)}, {held}, sparsity {self.sparsity:.4f})"
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, ArrayLike], statistics: Mapping[str, ArrayLike] | None = None) -> SparseModel:
+        """A dense model of named arrays; `statistics` are never pruned."""
+        groups = [
+            {name: np.asarray(array, np.float32) for name, array in group.items()}
+            for group in (tensors, statistics or {})
+        ]
+        specs = [tuple(TensorSpec(name, array.shape) for name, array in group.items()) for group in groups]
+        flat = [array.ravel() for group in groups for array in group.values()]
+        return cls.dense(Layout(*specs), np.concatenate([np.zeros(0, np.float32), *flat]))
+
     @classmethod
     def dense(cls, layout: Layout, weights: Floats) -> SparseModel:
-        """A model of which nothing is pruned yet."""
+        """A model without pruned entries."""
         return cls(layout, weights, np.ones(layout.trainable, np.bool_))
 
     def under(self, mask: Mask) -> SparseModel:
-        """The same weights under a smaller mask: what was pruned stays pruned."""
+        """The same weights under `mask` and the present mask: pruned entries stay pruned."""
         return SparseModel.masked(self.layout, self.weights, self.mask & arrays.placed(mask, self.mask))
 
     @classmethod
     def masked(cls, layout: Layout, weights: Floats, mask: Mask) -> SparseModel:
-        """The model that remains when every entry outside `mask` is set to zero."""
+        """The model with every entry outside `mask` set to zero."""
         weights, mask = arrays.copy(weights), arrays.placed(mask, weights)
         arrays.zero_where(weights[: layout.trainable], ~mask)
         return cls(layout, weights, mask)
 
     def with_weights(self, weights: Floats, finite: bool) -> SparseModel:
-        """Other weights under the same mask; the caller has looked whether they are all numbers."""
+        """Other weights under the same mask; the caller knows whether they are all finite."""
         model = SparseModel(self.layout, weights, self.mask)
-        model.__dict__.update(finite=finite, pruned=self.pruned)  # what the cached properties would find
+        model.__dict__.update(finite=finite, pruned=self.pruned)  # values of the cached properties
         return model
 
     def beside(self, array: Any) -> SparseModel:
-        """The same model where `array` lives."""
+        """The same model on the device of `array`."""
         weights, mask = arrays.placed(self.weights, array), arrays.placed(self.mask, array)
         return SparseModel(self.layout, weights, mask)
 
     def on_host(self) -> SparseModel:
-        """The same model in numpy, as it is sent and stored."""
+        """The same model in numpy arrays, as it is sent and stored."""
         if arrays.is_numpy(self.weights):
             return self
         return SparseModel(self.layout, arrays.to_numpy(self.weights), arrays.to_numpy(self.mask))
 
     @property
     def trainable_weights(self) -> Floats:
-        """The part of the weights that the mask covers."""
+        """The weights that the mask covers."""
         return self.weights[: self.layout.trainable]
 
     @cached_property
     def pruned(self) -> int:
-        """How many trainable entries the mask removed."""
+        """Number of pruned entries."""
         return self.layout.trainable - arrays.count(self.mask)
 
     @cached_property
     def empty(self) -> tuple[str, ...]:
-        """Trainable tensors of which no entry is left."""
+        """Trainable tensors without a kept entry."""
         specs = self.layout.tensors
         held = arrays.any_in_each(self.mask, [self.layout.slices[spec.name] for spec in specs])
         return tuple(spec.name for spec, some in zip(specs, held, strict=True) if spec.size and not some)
 
     @property
     def nonzero(self) -> int:
-        """Values that survive and travel: kept entries plus statistics, N(t) in the paper's tables."""
+        """Number of kept entries and statistics, N(t) in the paper's tables."""
         return self.layout.total - self.pruned
 
     @property
@@ -175,7 +214,7 @@ class SparseModel:
 
     @cached_property
     def finite(self) -> bool:
-        """Whether every weight is a number."""
+        """Whether every weight is finite."""
         return arrays.all_finite(self.weights)
 
     def tensors(self) -> dict[str, Floats]:

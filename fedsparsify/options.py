@@ -1,12 +1,13 @@
-"""A setting is declared once, as a dataclass field with its help; config files, flags and `--help` read it there.
+"""A setting is declared once, as a dataclass field with a help text; config files, flags and `--help` read it there.
 
-A setting is true or false, an integer, a number, text, one of some words (`Literal`), or a tuple of one of those; with
-`| None` it may also be None, which config files and flags write as "none".
+A setting is a bool, int, float or str, one of some words (`Literal`), or a tuple of one of these. With `| None` it may
+also be None, which config files and flags write as "none".
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import types
 import typing
 from collections.abc import Mapping
@@ -16,17 +17,40 @@ from .errors import ConfigError, nearest
 from .toml import NONE
 
 KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
-RESERVED = ("name", "rounds")  # keys of a [method] table, or arguments of every method, that are taken
+RESERVED = ("name", "rounds")  # keys that every [method] table or method has already
+SETTINGS = "\n\nSettings:\n"  # heading in a docstring
 
 
-def option(default: Any, help: str, **more: Any) -> Any:
-    """A dataclass field that knows what it is for."""
-    return dataclasses.field(default=default, metadata={"help": help, **more})
+def option(default: Any, help: str) -> Any:
+    """A setting of a method: a field of its dataclass with a default and a help text.
+
+    Args:
+        default: the value if the user gives none; None stands for "unset" where the field's type allows it.
+        help: what the setting means, in a few words. `--help`, `help(…)` and error messages show it.
+
+    Returns:
+        A dataclass field. Its annotation must be bool, int, float, str, a `Literal` of words, a tuple of one of
+        these, or one of these with `| None`.
+
+    Raises:
+        ConfigError: when the class is made, if its type cannot be written in a config file.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from fedsparsify import Method, option
+        >>> @dataclass(frozen=True, kw_only=True)
+        ... class Patient(Method):
+        ...     'Prune late.'
+        ...     wait: int = option(10, "rounds before the first purge")
+        >>> Patient(wait=3)
+        Patient(rounds=1, wait=3)
+    """
+    return dataclasses.field(default=default, metadata={"help": help})
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One field as a config file or a flag sees it."""
+    """An option as config files and flags see it."""
 
     name: str
     type: type
@@ -34,10 +58,10 @@ class Setting:
     help: str
     choices: tuple[str, ...] = ()
     optional: bool = False  # may be None
-    length: int | None = None  # of a tuple: how many values of `type`; -1: any number
+    length: int | None = None  # of a tuple: its number of values; -1: any number
 
     def read(self, value: Any, where: str = "") -> Any:
-        """The value in its own type, or an error that says what was received."""
+        """The value in the setting's type, or an error that says what was received."""
         name = where + self.name
         if self.optional and (value is None or value == NONE):
             return None
@@ -60,6 +84,25 @@ class Setting:
         raise ConfigError(f"{name} must be {what}{' or none' * self.optional}. Received: {received!r}.")
 
 
+def complete_docstring(cls: type) -> None:
+    """Append one line per option to a class's docstring, so that `help(cls)` says what each setting means."""
+    inherited: dict[str, dataclasses.Field[Any]] = dict(getattr(cls, "__dataclass_fields__", {}))
+    own = {name: field for name, field in vars(cls).items() if isinstance(field, dataclasses.Field)}
+    lines = [
+        f"    {name}: {field.metadata['help']}  [default: {shown_default(field.default)}]"
+        for name, field in (inherited | own).items()
+        if "help" in field.metadata
+    ]
+    if lines:
+        text = inspect.cleandoc(cls.__doc__ or cls.__name__).partition(SETTINGS)[0]
+        cls.__doc__ = f"{text}{SETTINGS}" + "\n".join(lines) + "\n"
+
+
+def shown_default(default: object) -> str:
+    """A default as help texts show it."""
+    return "the data set's" if default is None else str(default)
+
+
 def settings(cls: type) -> dict[str, Setting]:
     """The settings of a dataclass that a user may set, by name."""
     hints = typing.get_type_hints(cls)
@@ -71,7 +114,7 @@ def settings(cls: type) -> dict[str, Setting]:
 
 
 def _setting(cls: type, name: str, hint: Any, field: Any) -> Setting:
-    """A field as a setting, or an error where its type is none that a config file can carry."""
+    """A field as a setting, or an error if a config file cannot hold its type."""
     kind, length, optional = hint, None, False
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         others = [one for one in typing.get_args(kind) if one is not types.NoneType]
@@ -95,7 +138,7 @@ def _setting(cls: type, name: str, hint: Any, field: Any) -> Setting:
 
 
 def check_options(cls: type) -> None:
-    """Refuse, when a class is made, options that a config file cannot carry."""
+    """Refuse, when a class is made, options that a config file cannot hold."""
     declared = {name: field for name, field in vars(cls).items() if "help" in getattr(field, "metadata", ())}
     if not declared:
         return

@@ -12,24 +12,41 @@ Schedule: TypeAlias = Callable[[int], float]
 
 
 def check_fraction(name: str, value: float) -> None:
-    """Refuse what is not a sparsity, and guess at the percentage that was meant."""
+    """Refuse a value outside [0, 1); for one that looks like a percentage, say the fraction."""
     if not 0 <= value < 1:
         hint = f" Did you mean {value / 100:.4g}?" if 1 < value < 100 else ""
         raise ConfigError(f"{name} must lie in [0, 1). Received: {value!r}.{hint}")
 
 
 def check_at_least(name: str, value: float, least: float) -> None:
-    """Refuse what is smaller than it may be."""
+    """Refuse a value below `least`."""
     if not value >= least:
         raise ConfigError(f"{name} must be at least {least}. Received: {value!r}.")
 
 
 @dataclass(frozen=True)
 class GradualSchedule:
-    """Eq. 1: from `initial` (S_0) at round `start` (t_0) to `final` (S_T) at `rounds` (T), in steps of `every` (F).
+    """Target sparsity by round (Eq. 1 of the paper): slow at the end, where every weight counts more.
 
-    The paper leaves two cases open. Before the first purge (t < t_0, or t < F) the formula falls below S_0: it is
-    held at S_0. Where F does not divide T, the last round purges all the same, so that S_T is always reached.
+    The paper leaves two cases open. Before the first purge (t < t_0, or t < F) the formula falls below S_0: the
+    target stays at S_0. If F does not divide T, the last round purges all the same, so that S_T is always reached.
+
+    Args:
+        final: sparsity S_T at the last round, a fraction in [0, 1).
+        rounds: the last round T.
+        initial: sparsity S_0 at `start`.
+        start: the round t_0 at which pruning starts.
+        every: prune every F rounds.
+        exponent: n; higher prunes earlier.
+
+    Raises:
+        ConfigError: if a value is out of range.
+
+    Example:
+        >>> from fedsparsify import GradualSchedule
+        >>> schedule = GradualSchedule(final=0.9, rounds=10)
+        >>> [round(schedule(t), 3) for t in (1, 4, 7, 10)]
+        [0.0, 0.633, 0.867, 0.9]
     """
 
     final: float
@@ -71,7 +88,7 @@ class GradualSchedule:
 
 @dataclass(frozen=True)
 class OneShotSchedule:
-    """Dense before round `at`, `final` from there on."""
+    """Dense before round `at`, sparsity `final` from then on."""
 
     final: float
     at: int
@@ -101,7 +118,7 @@ class ConstantSchedule:
 
 @dataclass(frozen=True)
 class CommunicationCost:
-    """Parameters that a whole run moves, and what is left at its end."""
+    """Values that a whole run exchanges, and the values of its final model."""
 
     paper: int
     honest: int
@@ -109,10 +126,23 @@ class CommunicationCost:
 
 
 def communication_cost(total: int, trainable: int, schedule: Schedule, rounds: int, clients: int) -> CommunicationCost:
-    """What `clients` clients a round exchange with the server over `rounds` rounds.
+    """Values that clients and server exchange in a whole run, without masks and headers.
 
-    `paper` charges a round's upload at the size after that round's purge, as the paper's tables do. `honest` charges
-    it at the size that the client really trained and sent, one purge earlier. Neither charges bits for masks.
+    Args:
+        total: values of the dense model.
+        trainable: how many of them may be pruned.
+        schedule: target sparsity by round.
+        rounds: the last round.
+        clients: how many clients take part in a round.
+
+    Returns:
+        `paper` counts a round's upload at the size after that round's purge, as the paper's tables do. `honest`
+        counts it at the size that the client trained and sent, one purge earlier. `final_params` are the values left.
+
+    Example:
+        >>> from fedsparsify import GradualSchedule, communication_cost
+        >>> communication_cost(1000, 900, GradualSchedule(final=0.9, rounds=10), rounds=10, clients=5)
+        CommunicationCost(paper=45580, honest=49630, final_params=190)
     """
     sizes = [total] + [total - int(schedule(t) * trainable) for t in range(1, rounds + 1)]
     down, after = sum(sizes[:-1]), sum(sizes[1:])

@@ -1,4 +1,4 @@
-"""Which weights to keep: a score for each, and the one place where a mask is made."""
+"""Which weights to keep: scores per weight, and the one place where a mask is made from them."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ def magnitude(model: SparseModel) -> Scores:
 
 
 def random_order(model: SparseModel, rng: np.random.Generator) -> Scores:
-    """Scores in random order; under a mask that only shrinks, successive draws make one nested random order."""
+    """Random scores. Under a mask that only shrinks, successive draws prune in one random order."""
     return cast(Scores, arrays.placed(rng.random(model.layout.trainable, np.float32), model.weights))
 
 
 def snip(model: SparseModel, gradient: Scores) -> Scores:
-    """Connection sensitivity |g ⊙ w|: how much the loss hangs on each weight (Lee et al., 2019)."""
+    """Connection sensitivity |g ⊙ w|: how much the loss depends on each weight (Lee et al., 2019)."""
     return np.abs(gradient) * magnitude(model)
 
 
 def grasp(model: SparseModel, hessian_gradient: Scores) -> Scores:
-    """w ⊙ H g: what removing a weight costs in gradient flow; −w ⊙ H g with the sign turned (Wang et al., 2020)."""
+    """w ⊙ H g: the loss of gradient flow if a weight is removed (Wang et al., 2020, with the opposite sign)."""
     return hessian_gradient * model.trainable_weights
 
 
-def kernels(layout: Layout) -> Mask:
-    """The entries of tensors with more than one dimension; biases and norms' scales and shifts have one."""
+def weight_tensors(layout: Layout) -> Mask:
+    """True for entries of weight tensors (more than one dimension), False for biases and the parameters of norms."""
     return np.concatenate([np.full(spec.size, len(spec.shape) > 1) for spec in layout.tensors])
 
 
-def kernels_alone(scores: Scores, layout: Layout) -> Scores:
-    """The scores of kernels; everything else scores infinity, and so goes last."""
-    return np.where(kernels(layout), scores, np.float32(np.inf)).astype(np.float32)
+def weight_tensors_first(scores: Scores, layout: Layout) -> Scores:
+    """The scores with infinity outside weight tensors, so that only these are pruned."""
+    return np.where(weight_tensors(layout), scores, np.float32(np.inf)).astype(np.float32)
 
 
 def keep_in_each(scores: ArrayLike, counts: Iterable[int], layout: Layout, among: Mask | None = None) -> Mask:
-    """Mask of the highest scores of each tensor, as many as `counts` gives it, in the host's memory."""
+    """The mask of the highest scores of each tensor, one count per tensor; a numpy array."""
     flat: NDArray[Any] = arrays.to_numpy(scores)
     mask = np.ones(layout.trainable, np.bool_) if among is None else arrays.to_numpy(among).copy()
     for spec, count in zip(layout.tensors, counts, strict=True):
@@ -57,10 +57,27 @@ def keep_in_each(scores: ArrayLike, counts: Iterable[int], layout: Layout, among
 
 
 def keep_top(scores: ArrayLike, sparsity: float, among: Mask | None = None) -> Mask:
-    """Mask of the highest scores, with exactly `int(sparsity · n)` entries pruned.
+    """The mask of the highest scores, with exactly `int(sparsity · n)` of n entries pruned.
 
-    Entries outside `among` stay pruned and count towards that number; if they are more already, nothing else goes.
-    Among equal scores the lower index is kept, so that every client keeps the same set.
+    Of equal scores the lower index is kept, so that every client keeps the same set.
+
+    Args:
+        scores: one number per entry, higher = keep; flat.
+        sparsity: the fraction to prune, in [0, 1).
+        among: entries that may be kept. The others stay pruned and count towards the fraction; if they are more
+            than that already, no other entry is pruned.
+
+    Returns:
+        A flat boolean array, True where an entry is kept.
+
+    Raises:
+        ConfigError: if the sparsity lies outside [0, 1).
+        ModelError: if scores are not flat or not numbers.
+
+    Example:
+        >>> from fedsparsify import keep_top
+        >>> keep_top([0.1, 3.0, 2.0, 0.5], 0.5)
+        array([False,  True,  True, False])
     """
     flat: Any = scores if hasattr(scores, "dtype") else np.asarray(scores)
     check_fraction("sparsity", sparsity)
@@ -68,7 +85,7 @@ def keep_top(scores: ArrayLike, sparsity: float, among: Mask | None = None) -> M
 
 
 def keep_count(scores: ArrayLike, count: int, among: Mask | None = None) -> Mask:
-    """`keep_top` for those who know how many entries stay: the mask of the `count` highest scores."""
+    """The mask of the `count` highest scores: `keep_top` with a count instead of a fraction."""
     flat: Any = scores if hasattr(scores, "dtype") else np.asarray(scores)
     if flat.ndim != 1:
         raise ModelError(f"scores must be flat. Received: shape {tuple(flat.shape)}")

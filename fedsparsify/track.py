@@ -1,4 +1,4 @@
-"""A run's rounds in TensorBoard or MLflow, by their own libraries, beside the history that a run writes anyway."""
+"""Send the rounds of a run to TensorBoard or MLflow, in addition to the history that every run writes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SHOWN = (
 
 
 class Tracker(Protocol):
-    """Whoever is told of every round."""
+    """A receiver of finished rounds."""
 
     def log(self, entry: Entry) -> None:
-        """One more round is done, or was done before the run was resumed."""
+        """Receive a round: finished now, or before the run was resumed."""
 
 
 def _numbers(entry: Entry) -> dict[str, float]:
@@ -35,7 +35,7 @@ def _numbers(entry: Entry) -> dict[str, float]:
 
 @contextmanager
 def tracking(kind: str | None, config: RunConfig, folder: Path) -> Iterator[Tracker]:
-    """A tracker for the run in `folder`; one that tells nobody where `kind` is None."""
+    """A tracker for the run in `folder`; if `kind` is None, one that does nothing."""
     if kind == "tensorboard":
         with _tensorboard(folder) as tracker:
             yield tracker
@@ -43,17 +43,17 @@ def tracking(kind: str | None, config: RunConfig, folder: Path) -> Iterator[Trac
         with _mlflow(config, folder) as tracker:
             yield tracker
     else:
-        yield _Nobody()
+        yield _NoTracker()
 
 
-class _Nobody:
+class _NoTracker:
     def log(self, entry: Entry) -> None:
         """Nothing."""
 
 
 @contextmanager
 def _tensorboard(folder: Path) -> Iterator[Tracker]:
-    """Event files in OUT/tensorboard. A resumed run tells its rounds again, in place of what was told before."""
+    """Event files in OUT/tensorboard. A resumed run logs all its rounds again, in place of the earlier events."""
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(str(folder / "tensorboard"), purge_step=0)
@@ -71,14 +71,14 @@ def _tensorboard(folder: Path) -> Iterator[Tracker]:
 
 @contextmanager
 def _mlflow(config: RunConfig, folder: Path) -> Iterator[Tracker]:
-    """A run of MLflow where MLFLOW_TRACKING_URI says, or else in mlflow.db as is its default.
+    """A run of MLflow at MLFLOW_TRACKING_URI, or by default in mlflow.db.
 
-    OUT/mlflow-run names it, so that a resumed run goes on in it.
+    OUT/mlflow-run holds its id, so that a resumed run continues it.
     """
     import mlflow
 
-    named = folder / "mlflow-run"
-    known = named.read_text().strip() if named.exists() else None
+    id_file = folder / "mlflow-run"
+    known = id_file.read_text().strip() if id_file.exists() else None
     try:
         mlflow.set_experiment("fedsparsify")
         started = mlflow.start_run(run_id=known, run_name=folder.name)
@@ -86,16 +86,16 @@ def _mlflow(config: RunConfig, folder: Path) -> Iterator[Tracker]:
         raise ConfigError(f"MLflow takes no run: {str(error).splitlines()[0]}") from error
     with started as active:
         client, run_id = mlflow.MlflowClient(), active.info.run_id
-        told = max((point.step for point in client.get_metric_history(run_id, "accuracy")), default=-1)
+        logged = max((point.step for point in client.get_metric_history(run_id, "accuracy")), default=-1)
         table = config.table()
         method = {f"method.{name}": value for name, value in table.pop("method").items()}
         mlflow.log_params({**table, **method})
 
         class Experiment:
             def log(self, entry: Entry) -> None:
-                if not named.exists() and folder.exists():
-                    named.write_text(run_id + "\n")
-                if entry.round > told:
+                if not id_file.exists() and folder.exists():
+                    id_file.write_text(run_id + "\n")
+                if entry.round > logged:
                     mlflow.log_metrics(_numbers(entry), step=entry.round)
 
         yield Experiment()

@@ -32,7 +32,7 @@ def small_model(weights, mask=None, statistics=()) -> SparseModel:
 
 
 def kernel_model(*tensors, masks=None) -> SparseModel:
-    """A model of several shaped tensors, for literal tests; what has two dimensions is a kernel."""
+    """A model of several shaped tensors, for literal tests; what has two dimensions is a weight tensor."""
     arrays = [np.asarray(tensor, np.float32) for tensor in tensors]
     layout = Layout(tuple(TensorSpec(f"t{number}", array.shape) for number, array in enumerate(arrays)))
     keep = [np.ones(a.shape) for a in arrays] if masks is None else masks

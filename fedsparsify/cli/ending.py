@@ -1,4 +1,4 @@
-"""What `run` and `serve` end with: the run's page, its summary, and where its files are."""
+"""What `run`, `sweep` and `serve` print at their end: what came out, or how to continue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..federation.ledger import Entry
 
 
 def show_ending(console: Console, config: RunConfig, history: list[Entry], folder: Path, model: Path) -> None:
-    """Write the report of a run that is over, and say what came out."""
+    """Write the report of a finished run; print its summary and where its files are."""
     from ..report import PAGE, write_report
     from .progress import summary
 
@@ -21,3 +21,9 @@ def show_ending(console: Console, config: RunConfig, history: list[Entry], folde
         console.print(note)
     console.print(f"Files: {folder}/", soft_wrap=True)
     console.print(f"Page: {folder / PAGE}", soft_wrap=True)
+
+
+def show_stopped(console: Console, command: str, when: str = "") -> None:
+    """Say that the work was stopped, and which command continues it."""
+    console.print(f"Stopped{when and ' '}{when}. Nothing is lost; go on with:")
+    console.print(f"  fedsparsify {command}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on, and when it ends."""
+"""The progress bar of a run, and the summary at its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..wire.artefact import load
 
 
 def bar(console: Console) -> bars.Progress:
-    """Rounds done, time taken and left; nothing where nobody looks."""
+    """A bar with rounds done, time taken and time left; nothing if the output is not a terminal."""
     return bars.Progress(
         bars.TextColumn("{task.description}", markup=False),
         bars.BarColumn(),
@@ -30,7 +30,7 @@ def bar(console: Console) -> bars.Progress:
 
 
 class Progress:
-    """A live bar on a terminal; elsewhere a line for every tenth of the run."""
+    """A live bar on a terminal; elsewhere, one line per tenth of the run."""
 
     def __init__(self, console: Console, config: RunConfig) -> None:
         self._console, self._rounds = console, config.rounds
@@ -47,11 +47,11 @@ class Progress:
         self.stop()
 
     def stop(self) -> None:
-        """Take the bar off the screen."""
+        """Remove the bar from the screen."""
         self._bar.stop()
 
     def show(self, entry: Entry) -> None:
-        """One more round is done."""
+        """Show a finished round."""
         self.round = entry.round
         text = f"accuracy {entry.accuracy:.3f}  sparsity {entry.sparsity:.3f}"
         self._bar.update(self._task, completed=entry.round, description=text)
@@ -78,7 +78,7 @@ def summary(config: RunConfig, history: list[Entry], model: Path) -> Table:
 
 
 def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[tuple[str, str]]:
-    """The same as pairs of text."""
+    """The lines of the summary as pairs of text."""
     last = history[-1]
     best = max(history, key=lambda entry: entry.accuracy)
     total = load(model).layout.total
@@ -88,7 +88,7 @@ def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[t
     taken = sum((entry.download_bytes or 0) + (entry.upload_bytes or 0) for entry in history)
     return [
         ("network", f"{plain(config.network)}, {total:,} parameters"),
-        ("clients", f"{config.participants} of {config.clients} a round, {config.rounds} rounds"),
+        ("clients", f"{config.participants} of {config.clients} per round, {config.rounds} rounds"),
         ("accuracy", f"{last.accuracy:.4f}  (best {best.accuracy:.4f}, round {best.round})"),
         ("sparsity", f"{last.sparsity:.4f}  ({last.nonzero:,} parameters left)"),
         ("parameters sent", f"{sent / 1e6:,.1f} million  ({dense / sent:.2f}× fewer than dense)"),

@@ -1,4 +1,4 @@
-"""`fedsparsify report`: tables, figures and a page from runs that are over, or still going on."""
+"""`fedsparsify report`: tables, figures and a page from finished or running runs."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from rich.console import Console
 
 from ..errors import RunError
 from ..wire.files import atomic
+from .flags import PATH
 from .screen import Screen
 
-PATH = click.Path(path_type=Path)
 
-
-@click.command()
+@click.command("report")
 @click.argument("paths", nargs=-1, required=True, type=PATH)
 @click.option("--out", default=Path("site"), show_default=True, type=PATH, help="folder to write to")
 @click.option("--at", type=float, help="sparsity at which methods are followed over the rounds  [default: 0.9]")
-@click.option("--pack", type=PATH, help="also write the runs as small JSON files, one an environment, into this folder")
+@click.option("--pack", type=PATH, help="also write the runs into this folder, one small JSON file per environment")
 @click.option("--fill", type=PATH, help="also fill the marked tables and figures of this Markdown page")
-@click.option("--time", "seconds", type=click.FloatRange(0, min_open=True), help="first time every model, so long each")
-@click.option("--batch", default=128, show_default=True, type=click.IntRange(1), help="images a batch, with --time")
+@click.option(
+    "--time", "seconds", type=click.FloatRange(0, min_open=True), help="first time each model, this many seconds"
+)
+@click.option("--batch", default=128, show_default=True, type=click.IntRange(1), help="images per batch, with --time")
 @click.option("--threads", type=click.IntRange(1), help="threads, with --time  [default: all]")
-def report(
+def command(
     paths: tuple[Path, ...],
     out: Path,
     at: float | None,
@@ -37,7 +38,7 @@ def report(
 ) -> None:
     """Turn runs into the paper's tables and figures, and into one page that opens from disk.
 
-    PATHS are folders of runs or sweeps, and results files that --pack wrote. Whatever is damaged becomes a note.
+    PATHS are folders of runs or sweeps, and results files that --pack wrote. Damaged files are left out with a note.
 
     \b
     fedsparsify report runs/mine                       one run
@@ -71,7 +72,7 @@ def report(
 
 
 def time_models(paths: tuple[Path, ...], seconds: float, batch: int, threads: int | None, console: Console) -> None:
-    """Time the models of all run folders in turns, and leave the figures beside each as inference.json."""
+    """Time the models of all run folders in turns, and write the figures beside each as inference.json."""
     import numpy as np
 
     from ..inference import Engine

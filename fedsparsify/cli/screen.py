@@ -1,4 +1,4 @@
-"""Where commands print: text is shown as it is, never taken for markup, and cannot steer the terminal."""
+"""Where commands print. Text is shown as it is: never read as markup, and without control characters."""
 
 from __future__ import annotations
 
@@ -17,5 +17,9 @@ class Screen(Console):
         super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
 
     def render_str(self, text: str, **more: Any) -> Text:
-        """The text with control characters spelled out; lines stay lines."""
+        """The text with control characters spelled out; line ends stay."""
         return super().render_str(visible(text, keep="\n"), **more)
+
+    def show_command(self, command: str) -> None:
+        """Print a command of another program that is about to run."""
+        self.print(f"$ {command}", style="dim", soft_wrap=True)

@@ -10,20 +10,22 @@ from rich.table import Table
 from ..config import read_toml
 from ..federation.ledger import Entry, read_history
 from ..stopping import EXIT_CODE, ending, uninterrupted
+from .ending import show_stopped
+from .flags import PATH
 from .progress import bar
 from .screen import Screen
 
 
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="folder for the runs  [default: runs/FILE's name]")
+@click.command("sweep")
+@click.argument("file", type=PATH)
+@click.option("--out", type=PATH, help="folder for the runs  [default: runs/FILE's name]")
 @click.option("--resume", is_flag=True, help="go on where the sweep in --out stopped")
 @click.option("--device", default=None, help="where to train: cpu, cuda or cuda:N; wins over the file")
 @click.option("--max-models", type=click.IntRange(1), help="models trained at a time  [default: what memory holds]")
-def sweep(file: Path, out: Path | None, resume: bool, device: str | None, max_models: int | None) -> int:
-    """Train every combination of the lists in FILE, stacked into as few computations as can be.
+def command(file: Path, out: Path | None, resume: bool, device: str | None, max_models: int | None) -> int:
+    """Train every combination of the lists in FILE, stacked into as few computations as possible.
 
-    FILE is a config as for `run`, with a table of lists. A method that lacks a setting takes part once:
+    FILE is a config as for `run`, with a table of lists. A method without a listed setting runs once:
 
     \b
     data = "fashion-mnist"
@@ -33,14 +35,13 @@ def sweep(file: Path, out: Path | None, resume: bool, device: str | None, max_mo
     sparsity = [0.9, 0.95, 0.99]
     seed = [1990, 1991, 1992]
 
-    Any setting of a run or of one of the methods can be varied, your own methods' too. "method.NAME" is always the
-    method's.
+    Any setting of a run or of one of the methods can be varied, also those of your own methods. "method.NAME" always
+    means the method's setting.
 
     Each run leaves a folder OUT/NAME as `run` does. Run again with --resume to go on after a stop.
     """
-    with uninterrupted():  # an import that is interrupted may leave half a module
-        from ..federation.sweep import Planned, check_folder, expand
-        from ..federation.sweep import sweep as play
+    with uninterrupted():  # an interrupted import may leave half a module
+        from ..federation.sweep import Planned, check_folder, expand, sweep
 
     table = read_toml(file)
     runs = expand(table | ({"device": device} if device else {}), file)
@@ -64,18 +65,17 @@ def sweep(file: Path, out: Path | None, resume: bool, device: str | None, max_mo
 
     try:
         with live:
-            play(runs, out, max_models, show)
+            sweep(runs, out, max_models, show)
         _show_ending(console, out, [planned.name for planned in runs])
     except KeyboardInterrupt:
         with ending():
-            console.print("Stopped. Nothing is lost; go on with:")
-            console.print(f"  fedsparsify sweep {file} --out {out} --resume", soft_wrap=True)
+            show_stopped(console, f"sweep {file} --out {out} --resume")
             return EXIT_CODE
     return 0
 
 
 def _show_ending(console: Screen, out: Path, names: list[str]) -> None:
-    """Write the reports of a sweep that is over, and say what came out."""
+    """Write the reports of a finished sweep, and print its results."""
     from ..report import write_report, write_sweep_report
 
     results = Table("run", "accuracy", "sparsity", "parameters sent", title=f"{len(names)} runs in {out}/")

@@ -1,4 +1,4 @@
-"""The data sets by name, each with the settings that the paper trains it with, and your own."""
+"""The data sets by name, with the paper's settings for each, and data sets of your own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_CLASSES = 2**20
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What happened to a raw pixel before the network saw it: x / divisor, then (x − mean) / std a channel."""
+    """From raw pixels to the network's input: x / divisor, then (x − mean) / std per channel."""
 
     divisor: float = 1.0
     mean: tuple[float, ...] = ()
@@ -42,7 +42,7 @@ class Preprocessing:
 class Dataset:
     """Samples as the network takes them, (n, *shape), and labels 0 … classes − 1.
 
-    Arrays of numbers become float32, integer labels of any type int64.
+    Samples become float32, integer labels of any type int64.
     """
 
     name: str
@@ -80,6 +80,10 @@ class Dataset:
                 f"{self.x_train.shape[1:]} and {self.x_test.shape[1:]}."
             )
 
+    def __repr__(self) -> str:
+        counts = f"{len(self.x_train):,} + {len(self.x_test):,} samples of shape {self.shape}"
+        return f"Dataset({self.name!r}, {counts}, {self.classes} classes)"
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one sample."""
@@ -93,7 +97,7 @@ class Dataset:
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """How the paper trains a data set; a run starts from these."""
+    """The paper's settings for a data set: the defaults of a run."""
 
     network: str = "fc"
     rounds: int = 30
@@ -106,7 +110,7 @@ class Preset:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set we know: how to load it, how to train it, and which files it needs."""
+    """A data set of ours: how to load it, the paper's settings for it, and its files."""
 
     load: Callable[[], Dataset]
     preset: Preset
@@ -249,12 +253,30 @@ DATASETS: dict[str, Source] = {
 
 
 def preset_of(name: str) -> Preset:
-    """The paper's settings for a data set of ours, the plain ones for your own."""
+    """The paper's settings for a data set of ours; `Preset()` for your own."""
     return DATASETS[name].preset if name in DATASETS else Preset()
 
 
 def load_dataset(name: str) -> Dataset:
-    """A data set of ours, the four arrays of an `.npz`, or what your `module:function` returns."""
+    """Load a data set by name.
+
+    Args:
+        name: `digits`, `fashion-mnist`, `cifar10` or `cifar100`; the path of an `.npz` file with x_train, y_train,
+            x_test and y_test; or `module:function` of your own, which returns these four arrays or a `Dataset`.
+
+    Returns:
+        A `Dataset`: float32 samples `x_train`, `x_test` and int64 labels `y_train`, `y_test`. Bytes of your own
+        files are divided by 255.
+
+    Raises:
+        ConfigError: if there is no such data set, or your function fails.
+        DataError: if files are absent or damaged, or the arrays do not fit together.
+
+    Example:
+        >>> from fedsparsify import load_dataset
+        >>> load_dataset("digits")
+        Dataset('digits', 1,442 + 355 samples of shape (1, 8, 8), 10 classes)
+    """
     if name in DATASETS:
         return DATASETS[name].load()
     if name.endswith(".npz"):
@@ -270,7 +292,7 @@ def load_dataset(name: str) -> Dataset:
 
 
 def load_samples(name: str) -> tuple[Floats, NDArray[np.int64]]:
-    """What a client trains on: the training half of a data set. Your own may do without a test half."""
+    """The training samples and labels of a data set. Your own needs no test half."""
     if name in DATASETS:
         dataset = load_dataset(name)
         return dataset.x_train, dataset.y_train
@@ -305,12 +327,12 @@ def _read_npz(path: Path, parts: tuple[str, ...] = PARTS) -> dict[str, NDArray[A
 
 
 def _call(name: str) -> Any:
-    """What your function returns."""
+    """The value of a user's function."""
     return call_named(load_named(name, DATASETS, "data set"), name, "data set")
 
 
 def _own(name: str, parts: Mapping[str, Any]) -> Dataset:
-    """Your arrays: bytes are divided by 255, other numbers are taken as they are."""
+    """A data set of a user's arrays: bytes are divided by 255, other numbers stay as they are."""
     if missing := [part for part in PARTS if part not in parts]:
         raise DataError(f"{name} must give {', '.join(PARTS)}. Missing: {', '.join(missing)}.")
     arrays = {part: as_array(parts[part], f"{name}: {part}") for part in PARTS}
@@ -323,7 +345,7 @@ def as_array(value: Any, what: str) -> NDArray[Any]:
     """An array of real numbers, or an error that says what was received."""
     try:
         array = np.asarray(value)
-    except Exception as error:  # whatever numpy, or the value's own conversion, thinks of it
+    except Exception as error:  # numpy and a value's own conversion may raise anything
         raise DataError(f"{what} must be an array of numbers. Received: {type(value).__name__}; {error}") from error
     if array.dtype.kind not in "fiub":
         raise DataError(f"{what} must hold numbers. Received: {array.dtype}.")
@@ -331,7 +353,7 @@ def as_array(value: Any, what: str) -> NDArray[Any]:
 
 
 def _floats(array: NDArray[Any]) -> Floats:
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite and are refused
         return np.ascontiguousarray(array, np.float32) if array.ndim else array.astype(np.float32)
 
 

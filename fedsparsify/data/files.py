@@ -1,4 +1,4 @@
-"""Where data sets lie on disk, how they get there, and how we know that they are whole."""
+"""The files of data sets: where they are, how they are downloaded, and their checksums."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Home:
 
     name: str
     sha256: Mapping[str, str]
-    url: str  # of the archive, or of the folder that holds each file
-    archive_hash: str = ""  # "md5:…" of the archive; empty where the files lie in the folder as they are
-    elsewhere: tuple[Path, ...] = field(default=())  # folders of the operating system that may hold them
+    url: str  # of the archive, or of the folder with the files
+    archive_hash: str = ""  # "md5:…" of the archive; empty if the URL is a folder
+    elsewhere: tuple[Path, ...] = field(default=())  # further folders that may have them
 
     def read(self, name: str) -> bytes:
-        """The checked content of one file, decompressed; fetched first where it is nowhere on this machine."""
+        """The checked content of one file, decompressed; downloaded first if it is not on this machine."""
         path = self.find(name)
         if path is None:
             self.download()
@@ -53,7 +53,7 @@ class Home:
 
     @property
     def folder(self) -> Path:
-        """Where we keep this data set."""
+        """The folder of this data set."""
         return cache_folder() / self.name
 
     @property
@@ -62,7 +62,7 @@ class Home:
         return all(self.find(name) for name in self.sha256)
 
     def download(self) -> None:
-        """Fetch the files that are missing into our folder, with a progress bar."""
+        """Download the missing files into our folder, with a progress bar."""
         try:
             import pooch
         except ImportError:
@@ -88,7 +88,7 @@ class Home:
                 self._unpack(self.folder / name)
 
     def _unpack(self, archive: Path) -> None:
-        """Take the files we know, and nothing else, out of the archive."""
+        """Extract the files we know, and nothing else."""
         with tarfile.open(archive) as tar:
             for member in tar:
                 name = member.name.rpartition("/")[2]
@@ -100,14 +100,14 @@ class Home:
         archive.unlink()
 
     def missing(self, name: str) -> str:
-        """What to say when a file is nowhere to be had."""
+        """The message for a file that cannot be found."""
         return (
             f"{self.name} is not on this machine: there is no {name} in {self.folder}. "
             f"Get it with: fedsparsify data {self.name} --download. {self.by_hand()}"
         )
 
     def by_hand(self) -> str:
-        """How to bring the files in without us."""
+        """How to get the files by hand."""
         return f"Or copy it from {self.url} into that folder ({VARIABLE} names another parent)."
 
     def again(self, path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Who holds what: divide labelled samples among clients."""
+"""Divide labelled samples among clients."""
 
 from __future__ import annotations
 
@@ -12,13 +12,30 @@ from ..errors import ConfigError, DataError, nearest
 Indices: TypeAlias = NDArray[np.int64]
 KINDS = {"iid": "iid", "classes": "classes:K", "dirichlet": "dirichlet:ALPHA"}
 MOST_SEEDS = 2**63
-DRAWS = 100  # Dirichlet draws before we say that some client will always be empty
+DRAWS = 100  # Dirichlet draws in which every client must get a sample at least once
 
 
 def partition(labels: ArrayLike, clients: int, how: str, seed: int = 0) -> list[Indices]:
-    """Disjoint index arrays, one a client: `iid`, `classes:K` or `dirichlet:ALPHA`.
+    """Divide samples among clients by their labels. Every sample goes to one client; no client is empty.
 
-    `classes:K` gives every client K classes and is the same for every seed. Nothing is left out; no client is empty.
+    Args:
+        labels: one integer class per sample.
+        clients: how many clients there are.
+        how: `iid` (at random, equal sizes), `classes:K` (K classes per client; the same for every seed) or
+            `dirichlet:ALPHA` (each class in random proportions; a smaller ALPHA is more uneven).
+        seed: of the random draws.
+
+    Returns:
+        One array of sample indices per client.
+
+    Raises:
+        ConfigError: if `how`, `clients` or `seed` cannot be used.
+        DataError: if the samples cannot be divided so that no client is empty.
+
+    Example:
+        >>> from fedsparsify import partition
+        >>> [part.tolist() for part in partition([0, 0, 1, 1, 2, 2], clients=3, how="classes:1")]
+        [[0, 1], [2, 3], [4, 5]]
     """
     flat: NDArray[Any] = np.asarray(labels)
     kind, value = parse_split(how)
@@ -38,7 +55,7 @@ def partition(labels: ArrayLike, clients: int, how: str, seed: int = 0) -> list[
 
 
 def check_seed(seed: int) -> None:
-    """Refuse a seed that not every generator takes."""
+    """Refuse a seed that some generator would not accept."""
     if not 0 <= seed < MOST_SEEDS:
         raise ConfigError(f"seed must lie in 0 … 2⁶³ − 1. Received: {seed!r}.")
 
@@ -65,7 +82,7 @@ def _by_classes(labels: NDArray[Any], clients: int, per_client: int) -> list[Ind
     """Cut every class into equal chunks; each client in turn takes the first chunks of classes it lacks.
 
     A class with as many chunks left as there are clients left goes first, so that the last clients never have to
-    take one class twice. For the paper's environments this changes nothing.
+    take one class twice. In the paper's environments this makes no difference.
     """
     names, sizes = np.unique(labels, return_counts=True)
     if per_client > names.size:
@@ -92,7 +109,7 @@ def _by_classes(labels: NDArray[Any], clients: int, per_client: int) -> list[Ind
 
 
 def _by_dirichlet(labels: NDArray[Any], clients: int, alpha: float, rng: np.random.Generator) -> list[Indices]:
-    """Each class is shared out in proportions drawn from Dirichlet(alpha) (Hsu et al., 2019)."""
+    """Divide each class in proportions drawn from Dirichlet(alpha) (Hsu et al., 2019)."""
     classes = [np.flatnonzero(labels == name) for name in np.unique(labels)]
     for _ in range(DRAWS):
         deals, held = [], np.zeros(clients, np.int64)

@@ -1,4 +1,4 @@
-"""A model file in other people's formats. Each file here imports the library that it is for."""
+"""Model files in other formats: one file per format, which imports the library of that format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx", "torch": ".pt"}
 
 
 def export(source: Path, to: str, out: Path | None = None) -> Path:
-    """Write the model in `source` in another format, beside it or to `out`; returns where."""
+    """Write the model in `source` in another format, beside it or to `out`; returns the path."""
     if to not in FORMATS:
         raise ConfigError(f"a model is exported to one of {', '.join(FORMATS)}. Received: {to!r}.")
     target = out or source.with_suffix(FORMATS[to])

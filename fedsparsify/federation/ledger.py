@@ -14,7 +14,14 @@ from ..wire.files import atomic
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What happened in one round. `entry["accuracy"]` reads like the line of the file."""
+    """What happened in one round: a line of `history.jsonl`. `entry["accuracy"]` is `entry.accuracy`.
+
+    Example:
+        >>> from fedsparsify import RunConfig, run
+        >>> history = run(RunConfig(rounds=1, epochs=1, clients=2)).history
+        >>> [(entry.round, entry.clients, entry["refused"]) for entry in history]
+        [(1, 2, {})]
+    """
 
     round: int
     accuracy: float
@@ -39,6 +46,10 @@ class Entry:
     probe_loss: float | None = None
     client_bytes: dict[str, list[int]] = field(default_factory=dict)  # over a network: client → bytes down and up
     phases: dict[str, float] = field(default_factory=dict)  # over a network: seconds by what they went into
+
+    def __repr__(self) -> str:
+        names = ("round", "accuracy", "loss", "sparsity", "nonzero", "clients")
+        return f"Entry({', '.join(f'{name}={getattr(self, name):.6g}' for name in names)}, …)"
 
     def __getitem__(self, name: str) -> Any:
         return asdict(self)[name]

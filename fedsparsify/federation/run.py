@@ -32,19 +32,35 @@ from .wired import Wired
 
 @dataclass(frozen=True)
 class Result:
-    """What a run leaves: its model, one entry per round, and what the model's file says of its training."""
+    """The result of a run: its model, one entry per round, and facts about its training for the model's file.
+
+    Example:
+        >>> from fedsparsify import RunConfig, run
+        >>> result = run(RunConfig(rounds=1, epochs=1, clients=2, method="fedavg"))
+        >>> result.model.sparsity, len(result.history)
+        (0.0, 1)
+        >>> result.save("model.fsz")
+    """
 
     model: SparseModel
     history: list[Entry]
     facts: Mapping[str, object] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        last = self.history[-1] if self.history else None
+        ended = f"accuracy {last.accuracy:.4f} after round {last.round}" if last else "no round"
+        return f"Result({ended}, {self.model!r})"
 
     def save(self, path: str | Path) -> None:
         """Write the file that `run` leaves as `model.fsz`: the model, its network's graph and how it was trained.
 
         `fedsparsify.Engine(path)` runs it, and `fedsparsify export` converts it.
 
-            result = run(RunConfig(data="digits", rounds=10))
-            result.save("model.fsz")
+        Args:
+            path: the file; replaced if it exists.
+
+        Raises:
+            RunError: if the file cannot be written.
         """
         save(path, self.model, self.facts)
 
@@ -155,9 +171,30 @@ def run(
     dataset: Dataset | None = None,
     machine: Machine | None = None,
 ) -> Result:
-    """Simulate a run. With `out`, leave its files there; with `resume`, go on where they end.
+    """Simulate a federated run.
 
-    Runs of one environment may share a data set and a machine.
+    Args:
+        config: what to run.
+        out: the folder for the run's files; None: write no files.
+        resume: continue the run in `out` after its last checkpoint.
+        on_round: is called with the entry of each finished round.
+        dataset: the data set, if it is loaded already.
+        machine: network and samples that runs of one environment share.
+
+    Returns:
+        The last model, with one entry per round.
+
+    Raises:
+        ConfigError: if the run cannot be made as asked.
+        DataError: if the data set is absent or cannot be divided as asked.
+        RunError: if `out` holds another run, or cannot be written.
+        ClientError: if fewer than `min_clients` clients returned a usable update.
+
+    Example:
+        >>> from fedsparsify import RunConfig, run
+        >>> result = run(RunConfig(rounds=2, epochs=1, clients=2, sparsity=0.9), on_round=lambda entry: None)
+        >>> round(result.model.sparsity, 2)
+        0.9
     """
     folder = RunFolder(Path(out)) if out is not None else None
     with listening():

@@ -86,8 +86,11 @@ class Engine:
                 converted inputs; half of the machine's memory where None. What would need more is a ModelError.
 
         Example:
-            engine = Engine("model.fsz", max_memory=2 * 10**9)
-            logits = engine.run(images)
+            >>> from fedsparsify import Engine, RunConfig, load_dataset, run
+            >>> run(RunConfig(rounds=1, epochs=1, clients=2)).save("model.fsz")
+            >>> engine = Engine("model.fsz", max_memory=2 * 10**9)
+            >>> engine.run(load_dataset("digits").x_test).shape
+            (355, 10)
         """
         started = perf_counter()
         if isinstance(model, SparseModel) and graph is None:

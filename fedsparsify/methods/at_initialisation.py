@@ -1,4 +1,4 @@
-"""Base of the methods that prune before training: clients score, the server makes one mask for the whole run."""
+"""Base of the methods that prune before training: clients score, and the server makes one mask for the whole run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from ..model import SparseModel
 from ..options import option
 from ..schedule import ConstantSchedule, Schedule, check_at_least
-from ..scores import Scores, keep_top, kernels_alone
+from ..scores import Scores, keep_top, weight_tensors_first
 from .base import Client, Fit, Method, Score, Update, tally_scored
 
 
@@ -23,8 +23,8 @@ class AtInitialisation(Method):
     first_round: ClassVar[int] = 0
 
     sparsity: float = option(0.9, "sparsity of the mask, a fraction in [0, 1)")
-    probe: Literal["client", "all"] = option("client", "who scores: one random client, or all, averaged by samples")
-    per_class: int = option(10, "samples of each class that a client holds, in the batch it scores with")
+    probe: Literal["client", "all"] = option("client", "which clients score: one at random, or all by samples")
+    per_class: int = option(10, "samples per class in the batch that a client scores with")
 
     def __post_init__(self) -> None:
         check_at_least("method.per_class", self.per_class, 1)
@@ -35,15 +35,15 @@ class AtInitialisation(Method):
         return ConstantSchedule(self.sparsity)
 
     def question(self, model: SparseModel) -> Score:
-        """What round 0 asks of a client."""
+        """The request of round 0."""
         raise NotImplementedError
 
     def score(self, model: SparseModel, quantity: Scores) -> Scores:
-        """From the client's answer to a score, higher = keep."""
+        """A score per entry, higher = keep, from the client's answer."""
         raise NotImplementedError
 
     def cohort(self, round: int) -> float | None:
-        """Round 0 asks one client, or all."""
+        """One client in round 0, or all."""
         return None if round else {"client": 1, "all": math.inf}[self.probe]
 
     def client(self, round: int, model: SparseModel) -> Client:
@@ -59,4 +59,4 @@ class AtInitialisation(Method):
         if round:
             return super().merge(round, model, updates, rng)
         _, scores = tally_scored(updates)
-        return model.under(keep_top(kernels_alone(scores, model.layout), self.sparsity))
+        return model.under(keep_top(weight_tensors_first(scores, model.layout), self.sparsity))

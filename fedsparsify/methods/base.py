@@ -1,4 +1,4 @@
-"""What a method is: both halves of a federated algorithm, without state, I/O or a training loop.
+"""What a method is: the client's and the server's half of an algorithm, without state, I/O or a training loop.
 
 `client` is a generator. It yields requests (`Fit`, `Score`) and is sent the answers, so the same code serves one
 worker, a whole cohort advanced in lock-step, and a client at the other end of a network.
@@ -15,36 +15,60 @@ import numpy as np
 from ..average import MeanOf, Tally
 from ..errors import ModelError
 from ..model import Floats, Mask, SparseModel
-from ..options import check_options, option
+from ..options import check_options, complete_docstring, option
 from ..schedule import ConstantSchedule, GradualSchedule, Schedule
 from ..scores import Scores, keep_top, magnitude
+from ..text import plain
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Request: train `model` on your data under its mask; the answer is an `Update`."""
+    """A request to a client: train `model` on your samples, under its mask. The answer is an `Update`.
+
+    Args:
+        model: where training starts; its pruned entries stay zero.
+        epochs: local epochs; None: the run's setting.
+        prox: μ of a proximal term towards `model`, 0 or more.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedsparsify import Fit, SparseModel
+        >>> Fit(SparseModel.of({"w": np.ones(4)}), epochs=2)
+        Fit(model=SparseModel(1 tensor, 4 of 4 values, sparsity 0.0000), epochs=2, prox=0.0)
+    """
 
     model: SparseModel
-    epochs: int | None = None  # None: as many as the run says
-    prox: float = 0.0  # μ of the proximal term towards `model`
+    epochs: int | None = None
+    prox: float = 0.0
 
     trains: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class Score:
-    """Request: a raw quantity for every trainable entry, pruned ones included; the answer is an `Update` with `scores`.
+    """A request to a client: score every trainable entry, pruned ones too. The answer is an `Update` with `scores`.
 
-    `gradient` is g of the mean loss on a batch with up to `per_class` samples of each class that the client holds;
-    `hessian-gradient` is H g on such a batch. Both leave the model as it is. `squares` trains exactly as `Fit` does
-    and adds up g² over its steps; the answer's model is the trained one.
+    Args:
+        model: the model to score.
+        by: `gradient` is g of the mean loss on one batch; `hessian-gradient` is H g on such a batch. Both leave the
+            model as it is. `squares` trains as `Fit` does and sums g² over its steps; the answer's model is the
+            trained one.
+        per_class: the batch has up to this many samples of each class that the client holds.
+        temperature: the batch's logits are divided by it.
+        epochs: of `squares`; None: the run's setting.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedsparsify import Score, SparseModel
+        >>> Score(SparseModel.of({"w": np.ones(4)}), by="gradient").trains
+        False
     """
 
     model: SparseModel
     by: Literal["gradient", "hessian-gradient", "squares"]
     per_class: int = 10
-    temperature: float = 1.0  # the batch's logits are divided by it
-    epochs: int | None = None  # of `squares`; None: as many as the run says
+    temperature: float = 1.0
+    epochs: int | None = None
 
     prox: ClassVar[float] = 0.0
 
@@ -56,33 +80,59 @@ class Score:
 
 @dataclass(frozen=True)
 class Update:
-    """What a client answers with: a model and the number of samples it stands for; scores where they were asked for."""
+    """A client's answer to a request, and its result of a round.
+
+    Args:
+        model: the trained model, or the scored one.
+        samples: how many samples it was trained on: its weight in an average.
+        loss: mean training loss.
+        client: the client's number; filled in by the simulator or the server, as the bytes are.
+        scores: one number per trainable entry, if the request was a `Score`; a numpy array.
+        download_bytes: bytes sent to the client; None: not counted.
+        upload_bytes: bytes sent by the client; None: not counted.
+        fault: why the server must leave the update out; empty: it can be used.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedsparsify import SparseModel, Update
+        >>> update = Update(SparseModel.of({"w": np.ones(4)}), samples=20, loss=0.5)
+        >>> update
+        Update(SparseModel(1 tensor, 4 of 4 values, sparsity 0.0000), samples=20, loss=0.5)
+        >>> update.under(np.array([True, False, True, False])).params
+        2
+    """
 
     model: SparseModel
     samples: int
     loss: float = float("nan")
-    client: int = -1  # filled in by whoever carried the question, as the bytes are
-    scores: Floats | None = None  # (trainable,), in the host's memory
+    client: int = -1
+    scores: Floats | None = None  # (trainable,)
     download_bytes: int | None = None
     upload_bytes: int | None = None
-    fault: str = ""  # why it must be left out, where the client knows
+    fault: str = ""
+
+    def __repr__(self) -> str:
+        more = f", {self.scores.size:,} scores" if self.scores is not None else ""
+        more += f", client={self.client}" if self.client >= 0 else ""
+        more += f", fault={plain(repr(self.fault))}" if self.fault else ""
+        return f"Update({self.model!r}, samples={self.samples}, loss={self.loss:.4g}{more})"
 
     def under(self, mask: Mask) -> Update:
         """The same update with its model pruned to `mask`."""
         return replace(self, model=self.model.under(mask))
 
     def only_scores(self, scores: Scores) -> Update:
-        """An answer that brings scores and no weights: its model keeps nothing but the statistics."""
+        """The same answer with scores and without weights: its model keeps only the statistics."""
         return replace(self, model=self.model.under(np.zeros(scores.size, np.bool_)), scores=scores)
 
     @property
     def finite(self) -> bool:
-        """Whether all that it brings is numbers."""
+        """Whether all its weights and scores are finite."""
         return self.model.finite and (self.scores is None or bool(np.isfinite(self.scores).all()))
 
     @property
     def params(self) -> int:
-        """Values that travel with it."""
+        """Number of values that are sent with it."""
         return self.model.nonzero + (0 if self.scores is None else self.scores.size)
 
 
@@ -91,10 +141,10 @@ Client: TypeAlias = Generator[Request, Update, Update]
 
 
 def until_diverged(client: Client) -> Client:
-    """A client's half that ends with the first answer that is not finite, whatever the method would make of it.
+    """A client's half that ends with the first answer that is not finite.
 
-    That answer is its update then, which the server leaves out by name; so is one for which the method finds no scores
-    that are numbers. One client's fault does not stop the others.
+    That answer is the client's update, and the server leaves it out by name. The same holds for an answer for which
+    the method raises a ModelError or an ArithmeticError. One client's fault does not stop the others.
     """
     request = next(client)
     while True:
@@ -111,8 +161,8 @@ def until_diverged(client: Client) -> Client:
             return replace(answer, fault=f"its half of the round failed: {error}")
 
 
-def played(client: Client, answer: Callable[[Request], Update]) -> Update:
-    """A client's update, its requests answered one after the other."""
+def run_client(client: Client, answer: Callable[[Request], Update]) -> Update:
+    """Answer the requests of a client's half, one after the other; returns the client's update."""
     client = until_diverged(client)
     request = next(client)
     try:
@@ -125,12 +175,33 @@ def played(client: Client, answer: Callable[[Request], Update]) -> Update:
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """Fit at the clients, weighted mean at the server: FedAvg, and the base of every other method.
+    """Base of every method. As it is: clients fit, the server takes the weighted mean (FedAvg).
 
-    A subclass is a frozen dataclass; its `option` fields are its config keys and flags. `rounds` is the run's.
+    A subclass is a frozen dataclass; its `option` fields are its config keys and flags. It overrides `client`, a
+    generator that yields `Fit` and `Score` requests and returns an `Update`; or `merge`, which makes the next model
+    of the updates; or both. It keeps no state. Name it in a run as `module:Class`.
+
+    Args:
+        rounds: the last round of the run.
+
+    Raises:
+        ConfigError: if an option cannot be written in a config file.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from fedsparsify import Fit, Method, RunConfig, option
+        >>> @dataclass(frozen=True, kw_only=True)
+        ... class Warm(Method):
+        ...     'FedProx in the first rounds, FedAvg afterwards.'
+        ...     mu: float = option(0.01, "strength of the proximal term")
+        ...     warm: int = option(5, "rounds with that term")
+        ...     def client(self, round, model):
+        ...         return (yield Fit(model, prox=self.mu if round <= self.warm else 0.0))
+        >>> RunConfig(method=Warm(warm=2)).method.warm
+        2
     """
 
-    first_round: ClassVar[int] = 1  # 0: a round before the first, in which the mask is found
+    first_round: ClassVar[int] = 1  # 0: there is a round before the first, which finds the mask
     exact: ClassVar[bool] = True  # the schedule's sparsity is met to the parameter
     regrows: ClassVar[bool] = False  # pruned entries may return
 
@@ -139,6 +210,7 @@ class Method:
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         check_options(cls)
+        complete_docstring(cls)
 
     @property
     def schedule(self) -> Schedule:
@@ -147,11 +219,11 @@ class Method:
 
     @classmethod
     def default_momentum(cls, usual: float) -> float:
-        """Local momentum where the user names none; `usual` is what the paper uses for the data set."""
+        """Local momentum if the user gives none; `usual` is the paper's for the data set."""
         return usual
 
     def settled(self, measure_times: Callable[[], str]) -> Method:
-        """The method with figures in place of what depends on the machine, so that the run can be repeated."""
+        """The method with its machine-dependent settings replaced by measured values, so that a run can be repeated."""
         return self
 
     def begin(self, model: SparseModel) -> SparseModel:
@@ -159,7 +231,7 @@ class Method:
         return model
 
     def cohort(self, round: int) -> float | None:
-        """How many clients a round asks; None: as many as the run says, infinity: all."""
+        """How many clients take part in a round; None: the run's setting, infinity: all."""
         return None
 
     def client(self, round: int, model: SparseModel) -> Client:
@@ -172,7 +244,7 @@ class Method:
 
 
 def tally(updates: Iterable[Update], into: Tally | None = None) -> Tally:
-    """Sum the updates up, each with the weight of its samples."""
+    """Sum the updates, each weighted by its samples."""
     sums = into or Tally()
     for update in updates:
         sums.add(update.model, update.samples)
@@ -180,7 +252,7 @@ def tally(updates: Iterable[Update], into: Tally | None = None) -> Tally:
 
 
 def tally_scored(updates: Iterable[Update]) -> tuple[Tally, Scores]:
-    """Sum the updates up, and the weighted mean of their scores."""
+    """Sum the updates, and take the weighted mean of their scores."""
     sums, scores = Tally(), MeanOf()
     for update in updates:
         sums.add(update.model, update.samples)
@@ -191,7 +263,7 @@ def tally_scored(updates: Iterable[Update]) -> tuple[Tally, Scores]:
 
 @dataclass(frozen=True, kw_only=True)
 class Purging(Method):
-    """Base of the methods whose server prunes: weighted mean, then keep the best scores of what is left."""
+    """Base of the methods whose server prunes: weighted mean, then keep the highest scores."""
 
     sparsity: float = option(0.9, "final sparsity S_T, a fraction in [0, 1)")
 

@@ -1,6 +1,6 @@
-"""A user's method held to what a method must do; its mistakes become errors that name it.
+"""Checks on what a user's method does; its mistakes become errors that name it.
 
-Whoever plays a method, in a simulation or over a network, calls its two halves through `ask_client` and `merged`.
+Simulator and server call the two halves of a method only through `ask_client` and `merged`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EXAMPLE = "A client is a generator, such as: update = yield Fit(model); return u
 
 
 class Blaming:
-    """Errors inside become MethodErrors that name the method and what of it was called."""
+    """A context in which errors become MethodErrors that name the method and the function that was called."""
 
     def __init__(self, kind: type, what: str, stream: _Stream | None = None) -> None:
         self._name, self._half, self._stream = f"{kind.__module__}:{kind.__qualname__}.{what}", what, stream
@@ -35,9 +35,9 @@ class Blaming:
         if not isinstance(error, Exception) or isinstance(error, FedSparsifyError | MemoryError | StopIteration):
             return
         if self._half == "client" and isinstance(error, FloatingPointError | OverflowError):
-            return  # of this client's numbers: it is left out, and named
+            return  # caused by this client's numbers: the client is left out by name
         if self._stream and error is self._stream.error:
-            return  # of the clients or the carrier, not of the method
+            return  # raised by a client or the network, not by the method
         if isinstance(error, FrozenInstanceError):
             raise MethodError(
                 f"{self._name} sets an attribute ({described(error)}). A method is frozen and keeps no state: "
@@ -51,7 +51,7 @@ class Blaming:
 
 
 def ask_client(method: Method, round: int, model: SparseModel) -> Client:
-    """The client's half of a round: the method's own generator, each of its steps looked at."""
+    """The client's half of a round: the method's own generator, with every request and the update checked."""
     blame = Blaming(type(method), "client")
     with blame:
         client = method.client(round, model)
@@ -104,7 +104,7 @@ def _check_update(update: Any, blame: Blaming) -> None:
 
 
 class _Stream:
-    """Updates on their way to a merge: whether all were read, and which error came out of them."""
+    """The stream of updates that a merge reads; knows whether all were read, and the error that it raised."""
 
     def __init__(self, updates: Iterable[Update]) -> None:
         self._updates = iter(updates)
@@ -128,7 +128,7 @@ class _Stream:
 def merged(
     method: Method, round: int, model: SparseModel, updates: Iterable[Update], rng: np.random.Generator
 ) -> SparseModel:
-    """The server's half of a round: the model that the method makes of all updates."""
+    """The server's half of a round: the model that the method makes of all updates, checked."""
     stream = _Stream(updates)
     blame = Blaming(type(method), "merge", stream)
     with blame:
@@ -151,7 +151,7 @@ def begun(method: Method, model: SparseModel) -> SparseModel:
 
 
 def cohort_of(method: Method, round: int) -> float | None:
-    """How many clients the method asks in a round, where it says."""
+    """How many clients the method wants in a round, or None."""
     blame = Blaming(type(method), "cohort")
     with blame:
         count = method.cohort(round)

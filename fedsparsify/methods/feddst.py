@@ -1,13 +1,14 @@
-"""FedDST (Bibikar et al., 2022): a fixed budget for every layer, within which the mask moves.
+"""FedDST (Bibikar et al., 2022): every layer has a fixed number of entries, and the mask moves within it.
 
-Budgets are ERK's (Evci et al., 2020): the density of a kernel is proportional to the sum over the product of its
-dimensions. Every `readjust` rounds a client drops the smallest of what it keeps, adds as many of the pruned entries
-with the largest gradients, at zero, and trains on; the server averages each entry over the clients that hold it and
-prunes every kernel back to its budget by magnitude. The share that moves falls along a cosine to nothing at `end`.
+Budgets are ERK's (Evci et al., 2020): the density of a weight tensor is proportional to the sum of its dimensions over
+their product. Every `readjust` rounds a client drops its smallest kept entries, adds as many pruned entries with the
+largest gradients, at zero, and trains on. The server averages each entry over the clients that kept it and prunes every
+weight tensor back to its budget by magnitude. The share that moves falls along a cosine to zero at round `end`.
 
-Departures. Biases and norms' parameters stay; the kernels' budgets sum up so that the sparsity over all trainable
-entries is exact. A readjusting client trains `settle` epochs more than others, since what it adds would still be zero
-and be pruned by the server otherwise. The gradient is taken after the drop, on a stratified batch.
+Departures. Biases and the parameters of norms are never pruned; the budgets of weight tensors are such that the
+sparsity over all trainable entries is exact. A readjusting client trains `settle` epochs more than others: otherwise
+its new entries would still be zero, and the server would prune them. The gradient is taken after the drop, on a
+stratified batch.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from .base import Client, Fit, Method, Score, Update, tally
 
 @dataclass(frozen=True, kw_only=True)
 class FedDST(Method):
-    """Constant sparsity by layer; clients drop by magnitude and regrow by gradient, the server averages holders."""
+    """Constant sparsity per layer; clients drop by magnitude and regrow by gradient, the server averages holders."""
 
     regrows: ClassVar[bool] = True
 
     sparsity: float = option(0.8, "constant sparsity S, a fraction in [0, 1)")
     alpha: float = option(0.01, "share α of the kept weights that a readjustment moves, at first")
     readjust: int = option(15, "rounds R between readjustments")
-    end: int = option(0, "round from which the mask stays as it is; 0: half of the rounds")
+    end: int = option(0, "round from which the mask stays the same; 0: half of the rounds")
     settle: int = option(1, "epochs that a client trains after a readjustment")
-    per_class: int = option(10, "samples of each class that a client holds, in the batch for the gradient")
+    per_class: int = option(10, "samples per class in the batch for the gradient")
 
     def __post_init__(self) -> None:
         check_fraction("method.alpha", self.alpha)
@@ -52,7 +53,7 @@ class FedDST(Method):
         return ConstantSchedule(self.sparsity)
 
     def begin(self, model: SparseModel) -> SparseModel:
-        """Every kernel pruned to its budget by magnitude, as in the authors' code."""
+        """Every weight tensor pruned to its budget by magnitude, as in the authors' code."""
         return model.under(keep_in_each(magnitude(model), budgets(model.layout, self.sparsity), model.layout))
 
     def moved(self, round: int) -> float:
@@ -79,7 +80,7 @@ class FedDST(Method):
         return replace(settled, loss=update.loss)
 
     def merge(self, round: int, model: SparseModel, updates: Iterable[Update], rng: np.random.Generator) -> SparseModel:
-        """Mean over holders, then every kernel back to its budget."""
+        """Mean over the clients that kept an entry, then every weight tensor back to its budget."""
         mean = tally(updates, HolderTally()).mean()
         return mean.under(
             keep_in_each(magnitude(mean), budgets(mean.layout, self.sparsity), mean.layout, among=mean.mask)
@@ -87,7 +88,7 @@ class FedDST(Method):
 
 
 def budgets(layout: Layout, sparsity: float) -> list[int]:
-    """How many entries each tensor keeps: ERK's share of a kernel, everything of the others, exact in the sum."""
+    """How many entries each tensor keeps: ERK's share of weight tensors, all of the others; their sum is exact."""
     sizes = np.array([spec.size for spec in layout.tensors])
     raw = np.array([sum(spec.shape) / spec.size if len(spec.shape) > 1 else np.inf for spec in layout.tensors])
     left = layout.trainable - int(sparsity * layout.trainable)

@@ -1,7 +1,7 @@
-"""FedSparsify-Local (Stripelis et al., 2022): clients purge, the server keeps what most of them kept.
+"""FedSparsify-Local (Stripelis et al., 2022): clients purge, and the server keeps the entries that most of them kept.
 
 Departure: a tie keeps the weight, as in the paper's Eq. 3; the authors' code floors N/2.
-The sparsity reached need not equal the target: clients agree on some weights and not on others.
+The sparsity reached may differ from the target, because clients keep different entries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class FedSparsifyLocal(Gradual):
     exact: ClassVar[bool] = False
 
     aggregate: Literal["majority", "average"] = option(
-        "majority", "keep what most clients kept, or (the appendix's ablation) what any client kept"
+        "majority", "keep the entries that most clients kept, or (the appendix's ablation) that any client kept"
     )
 
     def client(self, round: int, model: SparseModel) -> Client:

@@ -1,7 +1,7 @@
 """GraSP (Wang et al., 2020): remove the weights with the highest −w ⊙ H g before training, so that gradients flow.
 
 Logits are divided by a temperature of 200 and the batch holds 10 samples of each class, as in the original; g and H are
-those of one and the same batch. Who scores, and that only kernels are candidates: as in `snip`.
+those of the same batch. Which clients score, and which entries may be pruned, is as in `snip`.
 """
 
 from __future__ import annotations

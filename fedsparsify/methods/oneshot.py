@@ -22,7 +22,7 @@ class OneShot(Purging):
 
 @dataclass(frozen=True, kw_only=True)
 class OneShotFT(OneShot):
-    """Dense until `tune` rounds before the end, one purge, then the survivors are tuned."""
+    """Dense until `tune` rounds before the end, one purge, then the kept weights are tuned."""
 
     tune: int = option(10, "rounds of tuning after the purge")
 

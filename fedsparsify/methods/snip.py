@@ -1,12 +1,11 @@
 """SNIP (Lee et al., 2019): keep the connections that the loss is most sensitive to, |g ⊙ w|, before training.
 
-In a federation: one random client scores (`probe = "client"`, as in Stripelis et al., 2022), or all of them do and the
-server averages their scores by samples (`probe = "all"`, as in SSFL). The batch is stratified over the classes that a
-client holds, and the mask is made for the very weights that are then trained.
+In a federation, one random client scores (`probe = "client"`, as in Stripelis et al., 2022), or all clients score and
+the server averages their scores by samples (`probe = "all"`, as in SSFL). The batch is stratified over the classes
+that a client holds. The mask is made for the same initial weights that are then trained.
 
-Decision: as in the original, only kernels are candidates. Biases start at zero, where |g ⊙ w| would prune every one of
-them for ever. They and the norms' parameters stay, and kernels give up that much more, so that the sparsity over all
-trainable entries is exact.
+As in the original, only weight tensors are pruned. Biases start at zero, so that |g ⊙ w| would prune all of them. They
+and the parameters of norms stay. Weight tensors lose more instead, so that the sparsity over all entries is exact.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the paper's text claims, each put to the runs: holds, in part, does not hold, or no runs.
+"""The claims of the paper's text, each checked on the runs: holds, in part, does not hold, or no runs.
 
 Words such as “similar” need a number to be checked: `NEAR`, `CLOSE` and `FAR` are ours. Each answer shows the figures.
 """
@@ -22,7 +22,7 @@ DATA = {"fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10", "cifar100": "CIF
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison: whether it came out as claimed, and in which figures."""
+    """One comparison: whether it holds, and its numbers."""
 
     holds: bool
     figures: str
@@ -35,7 +35,7 @@ class Runs:
         self.all = [one for one in environments if one.table.get("data") in DATA]
 
     def where(self, data: str | None = None, clients: int | None = None, iid: bool | None = None) -> list[Environment]:
-        """The environments that there are, of those asked for."""
+        """The environments that match."""
         return [
             one
             for one in self.all
@@ -158,7 +158,7 @@ def prunefl_drops_when_readjusted(runs: Runs) -> list[Check]:
 
 
 def random_fails_late(runs: Runs) -> list[Check]:
-    """Random is close at 0.8 and far behind at 0.99."""
+    """Random is close at 0.8 and far below at 0.99."""
     found = []
     for environment in runs.where():
         for level, close in ((0.8, True), (0.99, False)):
@@ -205,7 +205,7 @@ def random_is_strong(runs: Runs) -> list[Check]:
 
 
 def tuned_oneshot_fails_at_99(runs: Runs) -> list[Check]:
-    """CIFAR-10: OneShot with tuning is close to FedSparsify up to 0.95 and far behind at 0.99."""
+    """CIFAR-10: OneShot with tuning is close to FedSparsify up to 0.95 and far below at 0.99."""
     close = _against(runs.where("cifar10"), "oneshot-ft", (GLOBAL,), (0.8, 0.85, 0.9, 0.95), -CLOSE)
     return close + _against(runs.where("cifar10"), GLOBAL, ("oneshot-ft",), (0.99,), FAR)
 

@@ -1,4 +1,4 @@
-"""Tables and figures into a Markdown page that people wrote around them, so that neither is ever copied by hand.
+"""Fill the marked tables and figures of a Markdown page, so that neither is ever copied by hand.
 
 <!-- table: accuracy-fashion-mnist-10-iid -->      filled with the table of that name
 <!-- end -->
@@ -23,7 +23,7 @@ NOTHING = "*No runs yet.*\n"
 
 
 def filled(text: str, environments: Sequence[Environment]) -> str:
-    """The page's text with every marked table as the runs have it."""
+    """The page's text with every marked table made from the runs."""
     tables = {name: markdown(table) for name, table in tables_of(environments).items()}
 
     def fill(found: re.Match[str]) -> str:
@@ -34,7 +34,7 @@ def filled(text: str, environments: Sequence[Environment]) -> str:
 
 
 def fill_page(page: Path, environments: Sequence[Environment], figures: Path) -> list[str]:
-    """Fill the tables of a page and put the figures that it shows beside it; notes on what there are no runs for."""
+    """Fill the tables of a page and copy the figures that it shows beside it; returns notes on missing runs."""
     try:
         text = page.read_text()
     except OSError as error:

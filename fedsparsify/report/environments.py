@@ -1,4 +1,4 @@
-"""Runs in order: by environment, and within one by method, variant and sparsity, seeds side by side."""
+"""Runs grouped by environment, and within one by method, variant and sparsity, with all seeds together."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ..text import plain, shortened
 from .runs import PLACE, Run
 from .style import label_of, rank_of
 
-# Settings of training that make another series where a run has another than most runs of its method.
+# Settings of training that make a series of its own if a run's value is not that of most runs of its method.
 TRAINING = ("batch_size", "lr", "momentum", "nesterov", "augment", "precision", "keep_optimizer", "wire_precision")
-TUNED = {"every": "F", "exponent": "n", "aggregate": ""}  # what the paper's appendix varies, and its letter
+TUNED = {"every": "F", "exponent": "n", "aggregate": ""}  # settings that the paper's appendix varies, and their letters
 NAMES = {"fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "digits": "Digits"}
 
 
@@ -33,7 +33,7 @@ class Series:
 
     @property
     def label(self) -> str:
-        """How a legend names the method and what is special about it."""
+        """The method's name, with the settings that are not usual."""
         special = ", ".join(_described(name, value) for name, value in self.variant)
         return label_of(self.method) + (f" ({plain(special, 100)})" if special else "")
 
@@ -42,18 +42,18 @@ class Series:
         return rank_of(self.method), len(self.variant), str(self.variant), self.sparsity or 0.0
 
     def name_of(self, run: Run) -> str:
-        """One of the runs in words, the same wherever its folder lay."""
+        """A run in words, independent of its folder."""
         sparsity = "" if self.sparsity is None else f" {self.sparsity:g}"
         return f"{self.label}{sparsity}, seed {run.seed}"
 
     @property
     def complete(self) -> list[Run]:
-        """The runs that were played to their end."""
+        """The finished runs."""
         return [run for run in self.runs if run.complete]
 
     @cached_property
     def finals(self) -> list[float]:
-        """Accuracy after the last round, seed by seed; runs that were stopped do not count."""
+        """Accuracy after the last round, one per seed; unfinished runs do not count."""
         return [run.accuracy[-1] for run in self.complete]
 
     @property
@@ -63,7 +63,7 @@ class Series:
 
     @property
     def first(self) -> Run:
-        """The run that stands for all where one is enough: the lowest seed that was played to its end."""
+        """The run that stands for all seeds: the finished run with the lowest seed."""
         return min(self.complete or self.runs, key=lambda run: run.seed)
 
 
@@ -81,24 +81,24 @@ def worded(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Environment:
-    """Runs of one data set, divided one way among so many clients, trained for so many rounds."""
+    """Runs of one data set, with the same split, number of clients and number of rounds."""
 
     runs: tuple[Run, ...]
     slug: str
 
     @property
     def table(self) -> dict[str, Any]:
-        """The settings that all its runs share; more than those, where it is asked for more."""
+        """The settings of its first run; those that name the environment are the same in all its runs."""
         return self.runs[0].table
 
     @property
     def iid(self) -> bool:
-        """Whether samples were dealt out at random."""
+        """Whether samples were divided at random."""
         return str(self.table.get("split", "iid")) == "iid"
 
     @property
     def family(self) -> tuple[Any, ...]:
-        """What environments that differ in the split alone share: they are panels of one figure."""
+        """A key that environments share if only their split differs: they are panels of one figure."""
         return tuple(self.table.get(key) for key in PLACE if key != "split")
 
     @property
@@ -132,7 +132,7 @@ class Environment:
 
     @cached_property
     def series(self) -> list[Series]:
-        """Everything in it, in the order of legends and tables."""
+        """All series, in the order of legends and tables."""
         usual = self._usual_training()
         found: dict[tuple[Any, ...], list[Run]] = {}
         for run in self.runs:
@@ -155,20 +155,20 @@ class Environment:
         return found
 
     def usual(self) -> list[Series]:
-        """The series without those that tune a method or train it otherwise: what figures that compare methods show."""
+        """The series with usual settings: those that figures compare methods by."""
         plain = {one.method for one in self.series if not one.variant}
         special = {*TUNED, *TRAINING}
         return [one for one in self.series if one.method not in plain or not special & dict(one.variant).keys()]
 
     def find(self, method: str, sparsity: float | None = None) -> Series | None:
-        """The series of a method with its usual settings, if it has a run that was played to its end."""
+        """The series of a method with its usual settings, if it has a finished run."""
         for one in self.series:
             if one.method == method and not one.variant and one.sparsity == sparsity and one.complete:
                 return one
         return None
 
     def dense(self) -> Series | None:
-        """The dense model that others are measured against: FedAvg with the momentum that most pruned runs have."""
+        """The dense series for comparison: FedAvg with the momentum that most pruned runs have."""
         pruned = Counter(run.table.get("momentum") for run in self.runs if run.sparsity is not None)
         usual = pruned.most_common(1)[0][0] if pruned else None
         known = [one for name in ("fedavg", "fedavg-mfl", "fedprox") if (one := self.find(name))]
@@ -188,7 +188,7 @@ def _variant(run: Run, usual: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def varied(environment: Environment, key: str) -> list[Series]:
-    """The largest set of series that differ in one setting of the method and in nothing else."""
+    """The largest set of series that differ only in one setting of the method."""
     sets: dict[tuple[Any, ...], dict[Any, Series]] = {}
     for one in environment.series:
         method = dict(one.runs[0].table["method"])
@@ -208,7 +208,7 @@ def _rank(value: Any) -> tuple[bool, float, str]:
 
 
 def environments_of(runs: Iterable[Run]) -> list[Environment]:
-    """Runs by environment, in a fixed order; each has a short name of its own, fit for a file."""
+    """Runs by environment, in a fixed order; each environment has a short name that fits a file."""
     found: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
         found.setdefault(tuple(run.table.get(key) for key in PLACE), []).append(run)
@@ -232,7 +232,7 @@ def unique(slug: str, taken: Collection[str]) -> str:
 
 
 def families_of(environments: Sequence[Environment]) -> list[list[Environment]]:
-    """Environments that differ in the split alone, together."""
+    """Environments grouped so that only the split differs within a group."""
     found: dict[tuple[Any, ...], list[Environment]] = {}
     for environment in environments:
         found.setdefault(environment.family, []).append(environment)

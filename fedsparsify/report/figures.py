@@ -1,4 +1,4 @@
-"""What every figure shares: the canvas, how runs over seeds become one line, and how a figure is saved.
+"""Shared by all figures: the canvas, one line from runs over seeds, and saving.
 
 This file, `paper_figures` and `theorem` are the only ones that import matplotlib.
 """
@@ -20,13 +20,13 @@ from ..wire.files import atomic
 from .environments import Series
 from .runs import Run
 
-BLUE, VERMILION = "#0072B2", "#D55E00"  # Okabe and Ito's palette, told apart by everyone
+BLUE, VERMILION = "#0072B2", "#D55E00"  # from Okabe and Ito's palette for colour-blind readers
 GRID = {"alpha": 0.25, "linewidth": 0.6}
 SVG = {"svg.hashsalt": "fedsparsify", "svg.fonttype": "none"}  # the same figure is the same bytes; text stays text
 
 
 def canvas(panels: int = 1, width: float = 7.0, height: float = 4.0, **more: Any) -> tuple[Figure, list[Any]]:
-    """A figure with so many panels side by side."""
+    """A figure with some panels side by side."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(1, panels, squeeze=False, **more)[0]
     for one in axes:
@@ -35,27 +35,27 @@ def canvas(panels: int = 1, width: float = 7.0, height: float = 4.0, **more: Any
 
 
 def write(figure: Figure, folder: Path, name: str, caption: str = "") -> None:
-    """Save a figure as SVG and PNG, with what it shows as its title."""
+    """Save a figure as SVG and PNG, with a description as its title."""
     for kind in ("svg", "png"):
         save(figure, folder / f"{name}.{kind}", caption)
 
 
 def save(figure: Figure, path: Path, caption: str = "") -> None:
-    """Save a figure in the format that its name says."""
+    """Save a figure in the format of its suffix."""
     kind = path.suffix.lstrip(".") or "png"
     facts = {"Title": caption} | ({"Date": None} if kind == "svg" else {})
     with matplotlib.rc_context(SVG), atomic(path) as file, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # a name in letters that the font lacks
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # for letters that the font lacks
         figure.savefig(file, format=kind, dpi=150, metadata=facts)
 
 
 def drawn(text: str) -> str:
-    """Text as matplotlib draws it: a dollar begins no formula, and a label that begins with _ is not left out."""
+    """Text that matplotlib draws as it is: no formula after a dollar, no hidden label after an underscore."""
     return plain(text, 150).replace("$", r"\$").replace("_", " _", text.startswith("_"))
 
 
 def legend_below(figure: Figure, axes: Sequence[Any], columns: int = 4) -> None:
-    """One legend for all panels, below them, where it covers nothing; a name stands in it once."""
+    """One legend for all panels, below them, with each name once."""
     named: dict[str, Any] = {}
     for one in axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
@@ -85,7 +85,7 @@ def over_seeds(one: Series, x: Column, y: Column) -> tuple[list[float], list[flo
 
 
 def draw_curves(run: Run, path: Path, title: str) -> None:
-    """Accuracy (left, solid) and surviving parameters (right, dashed) against rounds, as in the paper's figures."""
+    """Accuracy (left, solid) and kept parameters (right, dashed) against rounds, as in the paper's figures."""
     figure, (left,) = canvas()
     few = "o" if len(run.round) < 3 else None  # a line through one or two points cannot be seen
     left.plot(run.round, run.accuracy, color=BLUE, linewidth=1.6, marker=few)
@@ -102,7 +102,7 @@ def draw_curves(run: Run, path: Path, title: str) -> None:
 
 
 def draw_partition(counts: Sequence[Sequence[int]], path: Path) -> None:
-    """How many samples of each class each client holds."""
+    """Draw how many samples of each class each client holds."""
     figure, (axes,) = canvas(height=3.6)
     bars_of_holdings(axes, counts)
     table = np.asarray(counts)
@@ -113,7 +113,7 @@ def draw_partition(counts: Sequence[Sequence[int]], path: Path) -> None:
 
 
 def bars_of_holdings(axes: Any, counts: Sequence[Sequence[int]]) -> None:
-    """A bar for each client, stacked by class; colours run from the first class to the last."""
+    """One bar per client, stacked by class; colours run from the first class to the last."""
     table = np.asarray(counts)  # (clients, classes)
     tops = table.cumsum(1)
     clients, classes = table.nonzero()

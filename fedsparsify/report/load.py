@@ -21,12 +21,12 @@ from .runs import DIAGNOSTICS, Layer, Run, checked_partition, checked_timing, wi
 
 T = TypeVar("T")
 
-MOST = 2**53  # of any count
+MAX_COUNT = 2**53
 COUNTS = ("round", "nonzero", "paper_params", "download_params", "upload_params")
 
 
 def load_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """The runs in folders and files, and notes on what could not be read; a later run replaces its equal."""
+    """The runs in folders and files, and notes on what could not be read; a later run replaces an equal one."""
     notes: list[str] = []
     found: dict[str, Run] = {}
     for path in paths:
@@ -60,7 +60,7 @@ def _in_folder(folder: Path, notes: list[str]) -> list[Run]:
 
 
 def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
-    """One run's folder; None, and a note, where there is nothing to show."""
+    """The run in a folder; None, and a note, if there is nothing to show."""
     try:
         table = with_tuples(toml.loads((folder / "config.toml").read_text("utf-8")))
         table["method"]["name"]
@@ -101,7 +101,7 @@ def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
 
 
 def _history(path: Path, name: str, notes: list[str]) -> list[dict[str, Any]]:
-    """The lines up to the first that is damaged."""
+    """The lines before the first damaged one."""
     lines: list[dict[str, Any]] = []
     try:
         text = path.read_text(errors="replace")
@@ -110,7 +110,7 @@ def _history(path: Path, name: str, notes: list[str]) -> list[dict[str, Any]]:
     for number, line in enumerate(text.splitlines(), 1):
         try:
             made = json.loads(line)
-            if not all(isinstance(made[key], int) and 0 <= made[key] < MOST for key in COUNTS):
+            if not all(isinstance(made[key], int) and 0 <= made[key] < MAX_COUNT for key in COUNTS):
                 raise TypeError
             if not isinstance(made["accuracy"], int | float):
                 raise TypeError
@@ -133,7 +133,7 @@ def _summed(lines: Iterable[Mapping[str, Any]], *keys: str) -> list[int]:
 
 
 def _model(path: Path, name: str, notes: list[str]) -> tuple[int | None, list[Layer], int | None]:
-    """Values of the dense model, its layers and the file's size; nothing where there is no model yet."""
+    """Values of the dense model, its layers and the file's size; empty if there is no model yet."""
     if not path.exists():
         return None, [], None
     try:
@@ -156,7 +156,7 @@ def _total(lines: Sequence[Mapping[str, Any]]) -> int | None:
 
 
 def _checked(check: Callable[[Any], T], path: Path, name: str, notes: list[str]) -> T | None:
-    """What a JSON file holds, where it is there and is what it should be."""
+    """The content of a JSON file, if it exists and passes `check`."""
     try:
         return check(json.loads(path.read_text()))
     except FileNotFoundError:
@@ -173,7 +173,7 @@ def _reason(error: Exception) -> str:
 
 
 def read_results(path: Path, notes: list[str], among_others: bool = False) -> list[Run]:
-    """The runs of a shipped results file; other JSON is an error, or is passed over where it lies among them."""
+    """The runs of a results file. Other JSON is an error, or is skipped with `among_others`."""
     try:
         table = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:

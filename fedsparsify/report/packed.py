@@ -1,4 +1,4 @@
-"""Shipped results: one small JSON file an environment, with what tables and figures need.
+"""Shipped results: one small JSON file per environment, with the values that tables and figures need.
 
 Settings that all its runs share stand once. Of the rounds it keeps every fifth, the first, the last twenty, and both
 sides of every change of the size that is large or comes after a pause; costs are sums up to a round, so that none of
@@ -29,7 +29,7 @@ COLUMNS = ("round", "accuracy", "nonzero", "paper_params", "sent_params")
 
 
 def kept_rounds(run: Run) -> list[int]:
-    """The places of the rounds that are kept."""
+    """The indices of the rounds that are kept."""
     last, size = len(run.round) - 1, max(run.nonzero)
     changes = [abs(after - before) for before, after in pairwise([run.nonzero[0], *run.nonzero])]
     # Rounds that changed the size, as the one before shows; after a gap in what was packed before, nothing is known.
@@ -117,7 +117,7 @@ def _unpacked(made: Mapping[str, Any], shared: Mapping[str, Any], partition: lis
 
 
 def write_packed(environments: Sequence[Environment], folder: Path) -> list[Path]:
-    """One file an environment."""
+    """Write one file per environment; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
     for environment in environments:
@@ -138,7 +138,7 @@ def shared_settings(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def flat(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A config's table with `method.name` in place of a table in the table."""
+    """A config's table with keys such as `method.name` in place of the inner table."""
     method = {f"method.{key}": value for key, value in table["method"].items()}
     return {key: value for key, value in table.items() if key != "method"} | method
 

@@ -1,4 +1,4 @@
-"""One page that opens from disk: styles, scripts and all values are inside it, and it asks for nothing."""
+"""One page that opens from disk: styles, scripts and all values are inside it; it loads nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .runs import Run, layer_counts
 from .style import LOOKS, SEQUENCE, SEQUENCE_DARK, look_of
 
 ASSETS = Path(__file__).parent / "assets"
-MANY = 40_000  # rounds on one page, above which every run is thinned as results files are
+MANY = 40_000  # rounds on one page; with more, every run is thinned as results files are
 MOST_CLIENTS = 200  # whose holdings the page draws
 
 
@@ -54,12 +54,12 @@ def page_of(environments: Sequence[Environment], notes: Sequence[str]) -> str:
         "js": (ASSETS / "chart.js").read_text() + (ASSETS / "page.js").read_text(),
         "data": text,
     }
-    # In one pass: what stands in a part is not looked at again.
+    # In one pass, so that inserted text is not searched again.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], (ASSETS / "page.html").read_text())
 
 
 def title_of(environments: Sequence[Environment]) -> str:
-    """What the page is called."""
+    """The title of the page."""
     if len(environments) != 1:
         return "fedsparsify: report"
     only = environments[0]
@@ -130,7 +130,7 @@ def _run(run: Run, shared: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lines(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Settings as lines of a config file, which the page puts together again."""
+    """Settings as lines of a config file, which the page joins again."""
     return {key: _line(key.removeprefix("method."), value) for key, value in settings.items()}
 
 
@@ -146,7 +146,7 @@ def _short(value: float) -> float:
 
 
 def _finite(value: Any) -> Any:
-    """The value with null for what JSON cannot say: NaN and infinity."""
+    """The value with null for NaN and infinity, which JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

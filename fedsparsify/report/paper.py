@@ -1,4 +1,4 @@
-"""The paper's own figures, to stand beside ours: the cells of its tables (`paper.json`)."""
+"""The cells of the paper's tables (`paper.json`), for comparison with ours."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _contents() -> Any:
 
 
 def printed_rows(environment: Environment) -> list[Printed]:
-    """What the paper's table says of this environment; nothing where it has none."""
+    """The rows of the paper's table for this environment; none if it has no table."""
     table = environment.table
     for one in _contents()["tables"]:
         same = all(one[key] == table.get(key) for key in ("data", "clients", "split"))

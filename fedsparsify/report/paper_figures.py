@@ -72,7 +72,7 @@ def _of_environment(environment: Environment) -> Iterator[tuple[str, str, Figure
 
 
 def followed(family: Sequence[Environment]) -> float | None:
-    """0.9 as in the paper, or else the sparsity that most series have."""
+    """0.9 as in the paper, or the sparsity that most series have."""
     levels = Counter(one.sparsity for environment in family for one in environment.usual() if one.sparsity is not None)
     if not levels or 0.9 in levels:
         return 0.9 if levels else None
@@ -90,7 +90,7 @@ def _panels(family: Sequence[Environment], **more: Any) -> tuple[Figure, list[An
 
 
 def accuracy_against_sparsity(family: Sequence[Environment]) -> Figure | None:
-    """One line a method, with the spread over seeds; dense methods as level lines."""
+    """One line per method, with the spread over seeds; dense methods as horizontal lines."""
     whole = [[one for one in environment.usual() if one.complete] for environment in family]
     levels = sorted({one.sparsity for series in whole for one in series if one.sparsity is not None})
     if not levels:
@@ -157,13 +157,13 @@ def _scale(axes: Sequence[Any], series: Iterable[Series]) -> None:
 
 
 def _two_axes(panel: Any, series: Sequence[Series], colours: dict[str, str]) -> Any:
-    """Accuracy on the left, parameters left, dashed, on the right."""
+    """Accuracy on the left axis, kept parameters (dashed) on the right."""
     _lines(panel, series, lambda run: run.round, lambda run: run.accuracy, colours)
     return _sizes(panel, series, [colours[one.label] for one in series])
 
 
 def _sizes(panel: Any, series: Sequence[Series], colours: Sequence[str]) -> Any:
-    """Parameters left by round, dashed, on an axis of their own at the right."""
+    """Kept parameters by round, dashed, on the right axis."""
     right = panel.twinx()
     for one, colour in zip(series, colours, strict=True):
         right.plot(one.first.round, one.first.nonzero, color=colour, linewidth=1.1, linestyle="--", alpha=0.8)
@@ -175,7 +175,7 @@ def _sizes(panel: Any, series: Sequence[Series], colours: Sequence[str]) -> Any:
 
 
 def progress(family: Sequence[Environment], level: float | None) -> Figure:
-    """Accuracy and parameters left against rounds, on two axes."""
+    """Accuracy and kept parameters against rounds, on two axes."""
     figure, axes = _panels(family, sharey=True)
     for panel, environment in zip(axes, family, strict=True):
         series = _chosen(environment, level)
@@ -188,7 +188,7 @@ def progress(family: Sequence[Environment], level: float | None) -> Figure:
 
 
 def cost(family: Sequence[Environment], level: float | None) -> Figure:
-    """Accuracy against what was sent so far, in the paper's count."""
+    """Accuracy against the values sent so far, as the paper counts them."""
     figure, axes = _panels(family, sharey=True)
     for panel, environment in zip(axes, family, strict=True):
         series = _chosen(environment, level)
@@ -202,7 +202,7 @@ def cost(family: Sequence[Environment], level: float | None) -> Figure:
 
 
 def holdings(family: Sequence[Environment]) -> Figure | None:
-    """Who holds what: a bar for each client, stacked by class."""
+    """How samples are divided: one bar per client, stacked by class."""
     held = {one.slug: next((run.partition for run in one.runs if run.partition), None) for one in family}
     known = [(one, counts) for one in family if (counts := held[one.slug])]
     if not known:
@@ -217,7 +217,7 @@ def holdings(family: Sequence[Environment]) -> Figure | None:
 
 
 def tuning(environment: Environment, key: str, letter: str) -> Figure | None:
-    """The effect of one setting of FedSparsify's schedule: over rounds, and over what was sent."""
+    """The effect of one setting of FedSparsify's schedule, against rounds and against values sent."""
     series = varied(environment, key)
     if not series:
         return None
@@ -268,7 +268,7 @@ def vote(family: Sequence[Environment]) -> Figure | None:
 
 
 def layers(environment: Environment) -> Figure | None:
-    """What is left of every layer: FedSparsify-Global, or else the methods there are, at each sparsity."""
+    """The density of every layer at each sparsity: FedSparsify-Global, or the methods there are."""
     known = [one for one in environment.usual() if one.first.layers and one.sparsity is not None]
     chosen = [one for one in known if one.method == "fedsparsify-global"] or known[:8]
     if not chosen:
@@ -292,7 +292,7 @@ def layers(environment: Environment) -> Figure | None:
 
 
 def inference(environments: Sequence[Environment]) -> Figure | None:
-    """Throughput against the dense model's, ours in our engine and the paper's in theirs."""
+    """Throughput over the dense model's: ours in our engine, the paper's in DeepSparse."""
     known = []
     for environment in environments:
         dense = environment.dense()

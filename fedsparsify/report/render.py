@@ -1,4 +1,4 @@
-"""Tables as Markdown, LaTeX (booktabs) and CSV. Text in cells may be anyone's: it is escaped here, once per format."""
+"""Tables as Markdown, LaTeX (booktabs) and CSV. Text in cells is untrusted: it is escaped here, per format."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from ..text import plain
 from .tables import Cell, Table
 
-CELL = 1000  # letters of a cell, at the most
+CELL = 1000  # maximal characters of a cell
 
 
 def markdown(table: Table) -> str:
-    """A table as Markdown shows it; what is not ours in italics."""
+    """A table in Markdown; rows that are not ours in italics."""
     numbers = [
         all(row[i].value is not None or not row[i].text for row in table.rows) for i in range(len(table.columns))
     ]
@@ -21,14 +21,14 @@ def markdown(table: Table) -> str:
     for place, row in enumerate(table.rows):
         cells = [str(cell) if cell.value is not None else _md(str(cell)) for cell in row]
         lines.append(_row([f"*{cell}*" if place in table.beside and cell != "–" else cell for cell in cells]))
-    return "\n".join(lines + [f"\n{note}" for note in table.notes]) + "\n"
+    return "\n".join(lines + [f"\n{note}" for note in table.footnotes]) + "\n"
 
 
 def _row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-# What begins emphasis, code, a link, HTML, a formula or a cell; an entity; and what is made a link unasked.
+# Characters that begin emphasis, code, a link, HTML, a formula, a cell or an entity, and text that becomes a link.
 MARKED = re.compile(
     r"[\\`*\[\]|~$]|<(?=\S)|&(?=#?\w+;)|(?<!\w)_|_(?!\w)|(?<=\w)@(?=\w)|:(?=//)|(?<=www)\.", re.IGNORECASE
 )
@@ -61,7 +61,7 @@ def latex(table: Table) -> str:
         cells = [_tex_cell(cell) for cell in row]
         lines.append(" & ".join(rf"\textit{{{c}}}" if place in table.beside else c for c in cells) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
-    return "\n".join([f"% {_tex(table.title)}", *(f"% {_tex(note)}" for note in table.notes), *lines]) + "\n"
+    return "\n".join([f"% {_tex(table.title)}", *(f"% {_tex(note)}" for note in table.footnotes), *lines]) + "\n"
 
 
 def _tex_cell(cell: Cell) -> str:
@@ -72,13 +72,13 @@ def _tex_cell(cell: Cell) -> str:
 
 
 def _tex(text: str) -> str:
-    """Text that LaTeX sets as it is."""
+    """Text that LaTeX prints as it is."""
     apart = re.sub(r"-(?=-)|[`'](?=[`'])|[?!](?=`)", "\\g<0>\0", plain(text, CELL))  # no ligatures
     return "".join(TEX.get(letter, letter) for letter in apart).replace("\0", "{}")
 
 
 def as_csv(table: Table) -> str:
-    """A table for other programs: plain numbers, factors and spreads in columns of their own."""
+    """A table in CSV: plain numbers; factors and spreads in columns of their own."""
     factors = [any(row[i].factor is not None for row in table.rows) for i in range(len(table.columns))]
     spreads = [any(row[i].spread is not None for row in table.rows) for i in range(len(table.columns))]
     head = []
@@ -102,7 +102,7 @@ def _plain(cell: Cell) -> str:
 
 
 def _field(text: str) -> str:
-    """Text as a field: a spreadsheet must not take it for a formula, nor another separator of its own for the end."""
+    """Text as a field that a spreadsheet takes neither for a formula nor for more than one field."""
     made = plain(text, CELL)
     made = f"'{made}" if unicodedata.normalize("NFKC", made).lstrip()[:1] in tuple("=+-@") else made
     return '"' + made.replace('"', '""') + '"' if re.search(r'[",;|]|^\s|\s$', made) else made

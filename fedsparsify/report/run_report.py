@@ -1,4 +1,4 @@
-"""What a run's folder gets when the run ends: its page, and its curves and partition as pictures."""
+"""The report of a finished run in its folder: its page, and its curves and partition as pictures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE = "report.html"
 
 
 def write_report(folder: Path) -> list[str]:
-    """Draw a run's figures and write its page; returns notes for the reader, such as why a figure is missing."""
+    """Draw a run's figures and write its page; returns notes, such as why a figure is missing."""
     runs, notes = load_runs([folder])
     environments = environments_of(runs)
     write_page(environments, notes, folder / PAGE)
@@ -29,7 +29,7 @@ def write_report(folder: Path) -> list[str]:
 
 
 def write_sweep_report(folder: Path) -> Path:
-    """The page of all runs of a sweep."""
+    """Write the page of all runs of a sweep; returns its path."""
     runs, notes = load_runs([folder])
     write_page(environments_of(runs), notes, folder / PAGE)
     return folder / PAGE

@@ -1,4 +1,4 @@
-"""A run as a report sees it: its settings, its rounds as columns, and what it left."""
+"""A run as reports use it: its settings, its rounds as columns, and facts about its model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-# What a line of the history may bring beyond the counts, where a run was asked to diagnose itself.
+# Columns that the history has only with `diagnose`.
 DIAGNOSTICS = ("purged_norm", "purge_bound", "paper_bound", "gradient_norm", "probe_loss")
 PLACE = ("data", "network", "clients", "participation", "split", "rounds", "epochs")
 INCIDENTAL = ("device", "checkpoint_every", "wire", "diagnose", "min_clients")  # change no result
@@ -18,7 +18,7 @@ INCIDENTAL = ("device", "checkpoint_every", "wire", "diagnose", "min_clients")  
 
 @dataclass(frozen=True)
 class Layer:
-    """How much of one tensor is left."""
+    """How many entries of one tensor are kept."""
 
     name: str
     kept: int
@@ -27,7 +27,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Timing:
-    """How fast a run's model ran: what `inference.json` in its folder says."""
+    """How fast a run's model ran: the content of `inference.json` in its folder."""
 
     latency_ms: float
     iterations: int
@@ -39,7 +39,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its settings, its rounds as columns, and what it left. Costs are summed up to each round."""
+    """One run: its settings, its rounds as columns, and facts about its model. Costs are summed up to each round."""
 
     name: str
     table: dict[str, Any]  # the resolved config, as config.toml holds it
@@ -50,7 +50,7 @@ class Run:
     sent_params: list[int]
     sent_bytes: list[int] | None = None
     diagnosis: dict[str, list[float | None]] = field(default_factory=dict)
-    total: int | None = None  # values of the dense model; None where nothing says
+    total: int | None = None  # values of the dense model; None: unknown
     seconds: float = 0.0
     layers: list[Layer] = field(default_factory=list)
     model_bytes: int | None = None
@@ -64,7 +64,7 @@ class Run:
 
     @property
     def sparsity(self) -> float | None:
-        """The sparsity asked for; None for methods that have none."""
+        """The target sparsity; None for methods without one."""
         value = self.table["method"].get("sparsity")
         return None if value is None else float(value)
 
@@ -75,26 +75,26 @@ class Run:
 
     @property
     def rounds(self) -> int:
-        """How many rounds were asked for."""
+        """How many rounds the run has."""
         return int(self.table.get("rounds", self.round[-1]))
 
     @property
     def complete(self) -> bool:
-        """Whether all of them were played."""
+        """Whether all rounds are done."""
         return self.round[-1] >= self.rounds
 
     @property
     def participants(self) -> int:
-        """How many clients a round asks."""
+        """How many clients take part in a round."""
         return max(1, round(float(self.table.get("participation", 1.0)) * int(self.table.get("clients", 1))))
 
     @property
     def identity(self) -> str:
-        """Everything that decides what comes out."""
+        """All settings that affect the result."""
         return json.dumps({k: v for k, v in self.table.items() if k not in INCIDENTAL}, sort_keys=True)
 
     def check(self) -> None:
-        """Refuse settings that are not those of a run: some must be there, and all are plain values."""
+        """Refuse settings that are not those of a run: some are required, and all are plain values."""
         method = self.table.get("method")
         if not isinstance(method, dict) or not isinstance(method.get("name"), str):
             raise TypeError("no method")
@@ -112,7 +112,7 @@ class Run:
             raise ValueError("its numbers are out of range")
 
     def mbit(self) -> list[float]:
-        """What was sent up to each round, as the paper counts it: 32 bits a value, and a bit a weight for each mask."""
+        """Mbit sent up to each round, as the paper counts: 32 bits per value, and per mask one bit per weight."""
         masks = 0.0
         if self.method == "fedsparsify-local" and self.total:
             masks = self.participants * self.total / 1e6
@@ -120,14 +120,14 @@ class Run:
 
 
 def _plain(value: Any) -> bool:
-    """Whether a setting is one of those that a config file holds."""
+    """Whether a config file can hold the value."""
     if isinstance(value, tuple):
         return all(_plain(one) and not isinstance(one, tuple) for one in value)
     return isinstance(value, str | int | float)
 
 
 def with_tuples(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as a config has them: lists, which files make of tuples, are tuples again."""
+    """Settings as a config has them: lists, as files write tuples, become tuples again."""
     return {
         key: with_tuples(value) if isinstance(value, Mapping) else tuple(value) if isinstance(value, list) else value
         for key, value in table.items()
@@ -135,7 +135,7 @@ def with_tuples(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def layer_counts(run: Run) -> dict[str, tuple[int, int]]:
-    """Layer → how many of its weights and biases are left, and of how many."""
+    """Layer → how many of its weights and biases are kept, and of how many."""
     found: dict[str, tuple[int, int]] = {}
     for layer in run.layers:
         name = layer.name.rpartition(".")[0] or layer.name
@@ -145,7 +145,7 @@ def layer_counts(run: Run) -> dict[str, tuple[int, int]]:
 
 
 def checked_partition(value: Any) -> list[list[int]] | None:
-    """Samples by client and class, or an error where that is not what it is."""
+    """Samples by client and class, or an error if the value is not that."""
     if value is None:
         return None
     table = np.asarray(value)
@@ -155,7 +155,7 @@ def checked_partition(value: Any) -> list[list[int]] | None:
 
 
 def checked_timing(value: Any) -> Timing | None:
-    """A timing, or an error where that is not what it is."""
+    """A timing, or an error if the value is not that."""
     if value is None:
         return None
     timing = Timing(**value)

@@ -1,4 +1,4 @@
-"""A folder with everything that a set of runs can show: the page, figures as SVG and PNG, tables in three formats."""
+"""The folder that `report` writes: the page, figures as SVG and PNG, tables in three formats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .tables import Table, accuracies, comparison, every_run
 
 @dataclass(frozen=True)
 class Site:
-    """What was written."""
+    """The files that were written, and notes for the reader."""
 
     page: Path
     figures: list[str]

@@ -1,4 +1,4 @@
-"""One look for each method, the same in every figure and on the page.
+"""Name, colours and marker of each method, the same in every figure and on the page.
 
 Colours are Okabe and Ito's, told apart by everyone, and three more that are as dark; a marker of its own tells methods
 apart where colours do not.
@@ -17,7 +17,7 @@ class Look:
 
     label: str
     colour: str
-    dark: str  # the same hue on a dark ground
+    dark: str  # the same hue on a dark background
     marker: str
     dense: bool = False
 
@@ -47,17 +47,17 @@ def label_of(method: str) -> str:
 
 
 def look_of(method: str) -> Look:
-    """The method's look; one that is not ours gets one by its name, the same in every figure."""
+    """The method's look. A user's method gets one by its name, the same in every figure."""
     if method in LOOKS:
         return LOOKS[method]
     return Look(label_of(method), *OTHERS[sum(method.encode("utf-8", "replace")) % len(OTHERS)], "*")
 
 
 def layer_of(method: str) -> int:
-    """What is drawn over what: the paper's own methods lie on top, dense ones below."""
+    """Drawing order: the paper's own methods on top, dense ones below."""
     return 5 if method.startswith("fedsparsify") else 2 if look_of(method).dense else 3
 
 
 def rank_of(method: str) -> tuple[int, str]:
-    """Place in legends and tables."""
+    """Order in legends and tables."""
     return (list(LOOKS).index(method) if method in LOOKS else len(LOOKS)), method

@@ -1,4 +1,4 @@
-"""The paper's tables, from any set of runs; the paper's own cells beside ours where the environment is one of its."""
+"""The paper's tables from any set of runs, with the paper's own cells beside ours in its environments."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .paper import Printed, printed_rows
 from .runs import Timing
 from .style import label_of, look_of
 
-SERVED_SECONDS = 60  # for which the paper counts iterations
+SERVED_SECONDS = 60  # the paper counts iterations in a minute
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure, how to write it, its factor against the dense model, and its spread over seeds."""
+    """A number, its format, its factor against the dense model, and its spread over seeds."""
 
     value: float | None = None
     form: str = ",.0f"
@@ -34,13 +34,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells under names; `beside` marks the rows that are not ours."""
+    """Rows of cells under column names; `beside` has the indices of the paper's rows."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     beside: frozenset[int] = frozenset()
-    notes: tuple[str, ...] = ()
+    footnotes: tuple[str, ...] = ()
 
 
 COMPARISON = (
@@ -66,15 +66,15 @@ def comparison(environment: Environment) -> Table:
         if theirs and (one is dense or one.method == "fedsparsify-global"):
             beside.append(len(rows))
             rows.append(_theirs(theirs, printed_rows(environment)[0]))
-    notes = [
+    footnotes = [
         "C.C.: values exchanged in the whole run; the paper's convention charges uploads at the size after the purge, "
         "“sent” at the size that was trained and sent. Bytes include masks and headers. "
         "In parentheses: times less (size, communication, latency) or more (iterations, throughput) than dense; "
         "a size without a dense run's beside it is set against four bytes a value."
     ]
     if timings := [one.first.timing for one in chosen if one.first.timing]:
-        notes.append(_how_timed(timings[0]))
-    return Table(environment.title, COMPARISON, tuple(rows), frozenset(beside), tuple(notes))
+        footnotes.append(_how_timed(timings[0]))
+    return Table(environment.title, COMPARISON, tuple(rows), frozenset(beside), tuple(footnotes))
 
 
 def _how_timed(timing: Timing) -> str:
@@ -175,7 +175,7 @@ def accuracies(environment: Environment) -> Table:
 
 
 def every_run(environments: Sequence[Environment]) -> Table:
-    """One line a run, with everything that a table of ours may show."""
+    """One line per run, with every value that our tables show."""
     rows = []
     for environment in environments:
         for one in environment.series:

@@ -1,4 +1,4 @@
-"""The figure of Theorem 1: what purging throws away, against its bounds and beside the other terms.
+"""The figure of Theorem 1: the norm of purged weights, with its bounds and the other terms.
 
 The theorem: (1/T) Σ ‖m ⊙ ∇f‖² ≤ noise + 4/(TηS) · (f(w¹) − f*) + 4/(TηS) · Σ L_p ‖purged‖. The noise term is the same
 in every round and its constants cannot be measured, so it is left out. L_p is taken as the largest gradient norm that
@@ -50,7 +50,7 @@ def _line(panel: Any, rounds: list[int], values: list[float | None], colour: str
 
 
 def terms(run: Run) -> dict[str, list[float | None]]:
-    """Mean squared gradient, the start's term and the purges' term, each up to every round."""
+    """Mean squared gradient, the term of the start and the term of the purges, each up to every round."""
     purged = np.asarray([value or 0.0 for value in run.diagnosis.get("purged_norm", [])], float)
     gradient = np.asarray([value or 0.0 for value in run.diagnosis.get("gradient_norm", [])], float)
     loss = np.asarray(
@@ -60,7 +60,7 @@ def terms(run: Run) -> dict[str, list[float | None]]:
         return {}
     rate = float(run.table.get("lr", 1.0)) * _local_steps(run)
     rounds = np.maximum(np.asarray(run.round, float), 1)
-    each = np.diff(rounds, prepend=0.0)  # rounds that a line stands for: one, or more where results were thinned
+    each = np.diff(rounds, prepend=0.0)  # rounds per line: one, or more if results were thinned
     scale = 4 / (rounds * rate)
     found = {
         "left side: mean ‖m ⊙ ∇f‖²": np.cumsum(each * gradient**2) / rounds,
@@ -71,7 +71,7 @@ def terms(run: Run) -> dict[str, list[float | None]]:
 
 
 def _local_steps(run: Run) -> float:
-    """S: steps that a client takes in a round, on average."""
+    """S: mean steps of a client per round."""
     epochs, batch = int(run.table.get("epochs", 1)), int(run.table.get("batch_size", 32))
     held = [sum(row) for row in run.partition or []] or [batch]
     return float(np.mean([epochs * math.ceil(count / batch) for count in held]))

@@ -13,7 +13,7 @@ from ..config import Training
 from ..data.partition import Indices
 from ..errors import DataError, ModelError
 from ..keyed import client_seed, key_of, pad_crop_flip, seeded, step_key
-from ..methods import Client, Fit, Request, Score, Update, played
+from ..methods import Client, Fit, Request, Score, Update, run_client
 from ..model import Floats, SparseModel
 from .flat import FlatModule, flat_gradient, hessian_gradient
 
@@ -74,7 +74,7 @@ class Worker:
 
     def run(self, client: Client) -> Update:
         """Answer the client's requests until it returns its update."""
-        return replace(played(client, self.answer), client=self.client)
+        return replace(run_client(client, self.answer), client=self.client)
 
     def answer(self, request: Request) -> Update:
         """Do what one request asks for."""

@@ -1,6 +1,6 @@
-"""`model.fsz`: a model in the wire's own encoding, behind a JSON header with everything that is known about it.
+"""`model.fsz`: a JSON header with everything that is known about a model, then the model in the wire's encoding.
 
-`save` and `load` are the public verbs. Checkpoints are the same file with further arrays behind the model.
+`save` and `load` are public. Checkpoints are the same kind of file, with further arrays after the model.
 """
 
 from __future__ import annotations
@@ -29,24 +29,51 @@ Unpacked = TypeVar("Unpacked")
 
 
 def save(path: str | Path, model: SparseModel, facts: Mapping[str, Any] | None = None) -> None:
-    """Write a bare model to one file, atomically: its tensors and masks.
+    """Write a bare model, its tensors and masks, to one file, atomically.
 
     A model does not know what its network computes, so neither `Engine` nor `fedsparsify export --to onnx` can use the
     file; nor does it say how the model was trained. `Result.save` writes all of that.
 
     Args:
-        path: the file, replaced if it is there.
-        model: what `load` gives back, to the bit.
-        facts: JSON values that `load_facts` gives back.
+        path: the file; replaced if it exists.
+        model: the model; `load` returns it to the bit.
+        facts: JSON values that describe it; `fedsparsify.wire.artefact.load_facts` returns them.
+
+    Returns:
+        None.
+
+    Raises:
+        RunError: if the file cannot be written.
 
     Example:
-        save("mine.fsz", weighted([one, other], [1, 2]))
+        >>> import numpy as np
+        >>> from fedsparsify import SparseModel, load, save
+        >>> save("mine.fsz", SparseModel.of({"w": np.ones(3)}))
+        >>> load("mine.fsz").weights
+        array([1., 1., 1.], dtype=float32)
     """
     write(Path(path), model, facts or {}, {})
 
 
 def load(path: str | Path) -> SparseModel:
-    """Read a model back, to the bit."""
+    """Read a model from its file, to the bit.
+
+    Args:
+        path: a file that `save`, `Result.save` or a run wrote.
+
+    Returns:
+        The model: its tensors and masks. `Engine(path)` runs the network.
+
+    Raises:
+        WireError: if there is no such file, or it is damaged or not a model file.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedsparsify import SparseModel, load, save
+        >>> save("mine.fsz", SparseModel.of({"w": np.zeros((2, 3))}))
+        >>> load("mine.fsz")
+        SparseModel(1 tensor, 6 of 6 values, sparsity 0.0000)
+    """
     return read(Path(path))[0]
 
 
@@ -73,7 +100,7 @@ def load_network(path: str | Path) -> tuple[tuple[Node, ...], dict[str, Survivor
 
 
 def write(path: Path, model: SparseModel, facts: Mapping[str, Any], arrays: Arrays) -> None:
-    """`save`, with further flat arrays of float32 or uint8 behind the model."""
+    """`save`, with further flat arrays of float32 or uint8 after the model."""
     data = pack(model, facts, arrays)
     with atomic(path) as file:
         file.write(data)
@@ -85,7 +112,7 @@ def read(path: Path) -> tuple[SparseModel, dict[str, Any], dict[str, np.ndarray]
 
 
 def _open(path: Path, unpack: Callable[[bytes], Unpacked]) -> Unpacked:
-    """What `unpack` makes of a file's bytes; its errors name the file."""
+    """The result of `unpack` on a file's bytes; its errors name the file."""
     try:
         if (size := path.stat().st_size) > MAX_FILE:
             raise WireError(f"a model file has at most {MAX_FILE:,} bytes. Received: {size:,}.")
@@ -136,7 +163,7 @@ def unpack_survivors(data: Bytes) -> tuple[Layout, dict[str, Survivors], dict[st
 
 
 def _opened(data: Bytes, most: int) -> tuple[Reader, dict[str, Any], list[tuple[str, str, int]], memoryview]:
-    """A reader behind the model, facts, the arrays that follow, and the model's blob."""
+    """A reader that stands after the model, the facts, the arrays that follow, and the model's blob."""
     reader = Reader.sealed(data, MAGIC, "a model file")
     facts, listed = _header(reader, reader.section("the header", MAX_HEADER, exact=False), most)
     return reader, facts, listed, reader.take(reader.varint("length of the model", len(data)), "the model")

@@ -1,7 +1,7 @@
-"""Bytes in and out, one field after the other. The reader trusts nothing: every length is checked before it is used.
+"""Fields written to and read from bytes, one after the other. The reader checks every length before it uses it.
 
 Numbers are little-endian; a `varint` is unsigned LEB128 of at most nine bytes. A `section` is a byte that says raw (0)
-or deflate (1), a varint length, and so many bytes.
+or deflate (1), a varint length, and that many bytes.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import TypeAlias
 from ..errors import WireError
 
 RAW, DEFLATED = 0, 1
-SHORT, SAMPLE = 1 << 12, 1 << 11  # bytes that are deflated both ways; bytes that stand for longer data
+SHORT, SAMPLE = 1 << 12, 1 << 11  # up to SHORT bytes are deflated both ways; of longer data, a sample decides
 LEVEL = 4  # on trained models a tenth of level 6's time, and 1 % larger
 NUMBERS, PATTERNS = zlib.Z_HUFFMAN_ONLY, zlib.Z_DEFAULT_STRATEGY
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
 
 class Writer:
-    """Fields put one after the other."""
+    """Writes fields one after the other."""
 
     def __init__(self, start: bytes = b"") -> None:
         self.buffer = bytearray(start)
 
     def varint(self, value: int) -> None:
-        """An unsigned number, seven bits a byte, the lowest first."""
+        """An unsigned number, seven bits per byte, the lowest first."""
         while value > 127:
             self.buffer.append(value & 127 | 128)
             value >>= 7
@@ -38,7 +38,7 @@ class Writer:
         self.buffer += data
 
     def section(self, data: Bytes) -> None:
-        """Bytes, deflated where that makes them fewer."""
+        """Bytes, deflated if that makes them fewer."""
         smaller = _deflate(data)
         chosen = data if smaller is None else smaller
         self.buffer.append(RAW if smaller is None else DEFLATED)
@@ -46,15 +46,15 @@ class Writer:
         self.buffer += chosen
 
     def sealed(self) -> bytes:
-        """Everything, and the CRC-32 of it."""
+        """All bytes, followed by their CRC-32."""
         return bytes(self.buffer) + zlib.crc32(self.buffer).to_bytes(4, "little")
 
 
 def _deflate(data: Bytes) -> bytes | None:
-    """The smaller of two ways to deflate, or None where neither pays.
+    """The smaller of two ways to deflate, or None if neither makes it smaller.
 
-    Huffman codes alone suit numbers, and are fast; matches suit patterns. Of long data a sample from the middle says
-    which they are, and matches must save a tenth more to be worth their time.
+    Huffman codes alone suit numbers, and are fast; matches suit patterns. Of long data, a sample from the middle
+    decides; matches must save a tenth more to be worth their time.
     """
     if len(data) <= SHORT:
         best = min(_squeeze(data, NUMBERS), _squeeze(data, PATTERNS), key=len)
@@ -72,7 +72,7 @@ def estimate(data: Bytes) -> int:
 
 
 def _sampled(data: Bytes) -> tuple[float, float]:
-    """What is left of a sample from the middle, deflated in either way."""
+    """The compressed share of a sample from the middle, for each way to deflate."""
     middle = max(len(data) - SAMPLE, 0) // 2
     sample = data[middle : middle + SAMPLE]
     return len(_squeeze(sample, NUMBERS)) / len(sample), len(_squeeze(sample, PATTERNS)) / len(sample)
@@ -84,14 +84,14 @@ def _squeeze(data: Bytes, way: int) -> bytes:
 
 
 class Reader:
-    """Fields taken one after the other; every refusal says which field and at which byte."""
+    """Reads fields one after the other; every error says which field, and at which byte."""
 
     def __init__(self, data: Bytes, start: int = 0) -> None:
         self._data, self.at = memoryview(data), start
 
     @classmethod
     def sealed(cls, data: Bytes, magic: bytes, what: str) -> Reader:
-        """A reader behind `magic`, once the CRC-32 at the end was seen to fit."""
+        """A reader that stands after `magic`; the CRC-32 at the end has been checked."""
         if len(data) < len(magic) + 4:
             raise WireError(f"{what} must have at least {len(magic) + 4} bytes. Received: {len(data):,}.")
         if bytes(data[: len(magic) - 1]) != magic[:-1]:
@@ -107,7 +107,7 @@ class Reader:
         return cls(body, len(magic))
 
     def fail(self, what: str) -> WireError:
-        """An error at the present place."""
+        """An error at the present byte."""
         return WireError(f"{what} (at byte {self.at:,} of {len(self._data):,}).")
 
     def take(self, count: int, what: str) -> memoryview:
@@ -126,7 +126,7 @@ class Reader:
         return value
 
     def peek(self) -> int:
-        """The next byte, which stays; -1 at the end."""
+        """The next byte, without reading it; -1 at the end."""
         return self._data[self.at] if self.at < len(self._data) else -1
 
     def varint(self, what: str, most: int) -> int:
@@ -162,7 +162,7 @@ class Reader:
     def _inflate(self, data: Bytes, most: int, what: str) -> bytes:
         inflater = zlib.decompressobj(-15)
         try:
-            # One byte more than allowed: enough to know that there is more, and nothing beyond it is ever made.
+            # One byte more than allowed shows that there is more; nothing beyond it is ever allocated.
             found = inflater.decompress(data, most + 1)
         except zlib.error as error:
             raise self.fail(f"{what} cannot be inflated: {error}") from None
@@ -173,6 +173,6 @@ class Reader:
         return found
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Refuse bytes that follow."""
         if left := len(self._data) - self.at:
             raise self.fail(f"{left:,} bytes follow where nothing should")

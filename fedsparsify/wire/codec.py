@@ -1,7 +1,7 @@
 """A sparse model as bytes, and back; `docs/wire-format.md` has the format in full.
 
-Whoever holds a mask in common with the receiver sends the difference to it, and where both know the network's layout
-as well, nothing but values: the mask and layout in common are then named by a hash.
+If sender and receiver have a mask in common, the blob holds the difference to it. If both know the network's layout as
+well, the blob leaves it out. The common mask and layout are named by a hash.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from .masks import read_difference, read_places, read_subset, write_difference, 
 from .values import PRECISIONS, Precision, read_values, write_values
 
 MAGIC = b"FSZ\x01"  # the last byte is the version
-MAX_VALUES = 1 << 28  # a model of 1 GiB; `decode` takes another cap
+MAX_VALUES = 1 << 28  # a model of 1 GiB; `decode` takes another limit
 MAX_TENSORS = 1 << 14
 MAX_DIMENSIONS = 32
 MAX_NAME = 1024
-WHOLE, DIFFERENCE, UPDATE = range(3)  # everything inside · mask against a known one · layout known as well
+WHOLE, DIFFERENCE, UPDATE = range(3)  # layout and mask · layout and difference to a known mask · difference alone
 
 
 def encode(
     model: SparseModel, known_mask: Mask | None = None, precision: Precision = "fp32", layout_known: bool = False
 ) -> bytes:
-    """A model as bytes. `known_mask` is one that the receiver has; with `layout_known` it has the layout, too.
+    """A model as bytes. The receiver has `known_mask`, if one is given; with `layout_known` it has the layout, too.
 
-    "fp32" is lossless. The others round the trainable values; statistics are always float32.
+    "fp32" is lossless. The other precisions round the trainable values; statistics are always float32.
     """
     if precision not in PRECISIONS:
         raise WireError(f"precision must be one of {', '.join(PRECISIONS)}. Received: {precision!r}.")
@@ -47,9 +47,9 @@ def encode(
 def decode(
     blob: Bytes, known_mask: Mask | None = None, layout: Layout | None = None, max_values: int = MAX_VALUES
 ) -> SparseModel:
-    """The model in a blob. One that is a difference needs the `known_mask` it was made against.
+    """The model in a blob. A blob that is a difference needs the `known_mask` that it was made against.
 
-    Where `layout` is given the model must have it. Otherwise the blob describes its own, of at most `max_values`.
+    If `layout` is given, the model must have it. Otherwise the blob describes its own, of at most `max_values`.
     """
     reader, found, name = _opened(blob, layout, max_values)
     if name is None:
@@ -65,14 +65,14 @@ def decode(
 
 
 def known_name(blob: Bytes) -> bytes | None:
-    """The name of the mask that a blob is a difference to; None where it holds everything."""
+    """The name of the mask that a blob is a difference to; None if it holds the whole mask."""
     reader = Reader.sealed(blob, MAGIC, "a model's blob")
     form = reader.byte("form", UPDATE)
     return None if form == WHOLE else bytes(reader.take(8, "the name of the known mask"))
 
 
 def decode_survivors(blob: Bytes, max_values: int = MAX_VALUES) -> tuple[Layout, dict[str, Survivors]]:
-    """The tensors of a blob that describes itself, without their zeros: a very sparse model never takes more."""
+    """The kept entries of a blob that needs no known mask. The dense tensors are never allocated."""
     reader, layout, name = _opened(blob, None, max_values)
     if name is not None:
         _checked(name, layout, None)
@@ -90,7 +90,7 @@ def decode_survivors(blob: Bytes, max_values: int = MAX_VALUES) -> tuple[Layout,
 
 
 def _opened(blob: Bytes, layout: Layout | None, most: int) -> tuple[Reader, Layout, bytes | None]:
-    """A reader before the mask, the layout, and the name of the known mask that the blob is a difference to."""
+    """A reader that stands before the mask, the layout, and the name of the known mask, if there is one."""
     reader = Reader.sealed(blob, MAGIC, "a model's blob")
     form = reader.byte("form", UPDATE)
     name = None if form == WHOLE else bytes(reader.take(8, "the name of the known mask"))
@@ -111,7 +111,7 @@ def _read_values(reader: Reader, layout: Layout, kept: NDArray[np.int64]) -> tup
 
 def mask_name(layout: Layout, mask: Mask) -> bytes:
     """Eight bytes that name a mask of a layout: BLAKE2b of the layout's fields and the mask's bitmap."""
-    import hashlib  # which loads OpenSSL, and whoever only reads files needs no names
+    import hashlib  # loads OpenSSL, which reading files does not need
 
     writer = Writer()
     _write_layout(writer, layout)
@@ -119,7 +119,7 @@ def mask_name(layout: Layout, mask: Mask) -> bytes:
 
 
 def _mask_fields(model: SparseModel, known: Mask | None, layout_known: bool) -> bytearray:
-    """Form, name, layout and mask, in the form that takes fewer bytes."""
+    """Form, name, layout and mask, in the form with fewer bytes."""
     whole = Writer(bytes([WHOLE]))
     _write_layout(whole, model.layout)
     if known is None:
@@ -134,15 +134,13 @@ def _mask_fields(model: SparseModel, known: Mask | None, layout_known: bool) -> 
         _write_layout(difference, model.layout)
     write_difference(difference, model.mask, known)
     if len(difference.buffer) <= len(whole.buffer) + model.mask.size // 512:
-        return (
-            difference.buffer
-        )  # a whole mask takes as little only by chance, and looking costs time at every download
+        return difference.buffer  # a whole mask is rarely smaller, and encoding it too takes time
     write_subset(whole, model.mask)
     return min(difference.buffer, whole.buffer, key=len)
 
 
 def _checked(name: bytes, layout: Layout, known: Mask | None) -> Mask:
-    """The known mask, once it is seen to be the one that the blob names."""
+    """The known mask, checked to be the one that the blob names."""
     if known is None:
         raise WireError(f"the blob is a difference to mask {name.hex()}: decode it with that known_mask.")
     if known.dtype != np.bool_ or known.shape != (layout.trainable,):
@@ -176,7 +174,7 @@ def _write_layout(writer: Writer, layout: Layout) -> None:
 
 
 def _read_layout(reader: Reader, most: int) -> Layout:
-    """Names and shapes; nothing is allocated for their values yet, and all of them together stay below the cap."""
+    """Names and shapes. Nothing is allocated for the values yet; their number is checked against the limit."""
     groups: list[tuple[TensorSpec, ...]] = []
     names: set[str] = set()
     left = most
@@ -203,6 +201,6 @@ def _sizes(specs: tuple[TensorSpec, ...]) -> NDArray[np.int64]:
 
 
 def _counts(specs: tuple[TensorSpec, ...], kept: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many of the places `kept` lie in each tensor."""
+    """How many of the indices `kept` lie in each tensor."""
     ends = np.searchsorted(kept, np.cumsum(_sizes(specs)))
     return np.diff(ends, prepend=0)

@@ -1,4 +1,4 @@
-"""Files that are either the old one or the new one, never half of each."""
+"""Files that are replaced as a whole: a reader sees the old content or the new one, never a part."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import IO
 
 from ..errors import RunError
 
-STALE_SECONDS = 3600.0  # a file that nobody has written to for so long was left by a writer that was killed
+STALE_SECONDS = 3600.0  # a partial file this old was left by a writer that was killed
 
 
 @contextmanager
 def atomic(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that takes the place of `path` only once everything in it is on disk.
+    """A binary file that replaces `path` once all its bytes are on disk.
 
-    Until then it has a name of its own, so that two writers of one path never write into one file.
+    Until then it has a name of its own, so that two writers of one path never write into the same file.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.partial")
     for old in partials(path):
@@ -40,12 +40,12 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
 
 
 def partials(path: Path) -> list[Path]:
-    """What writers of `path` have begun, those that were killed included."""
+    """The partial files of all writers of `path`, also of killed ones."""
     return list(path.parent.glob(f".{escape(path.name)}.*.partial"))
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the rename itself last, where the platform can."""
+    """Make the rename durable, if the platform can."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Masks as bytes: a subset of n places as a bitmap or as gaps, and a mask as two subsets against a known one.
+"""Masks as bytes: a subset of n entries as a bitmap or as gaps, and a mask as two subsets against a known one.
 
 A subset is one byte (its kind) and, for the last three kinds, a section:
 
@@ -6,12 +6,12 @@ A subset is one byte (its kind) and, for the last three kinds, a section:
 |---|---|---|
 | 0 | empty | |
 | 1 | everything | |
-| 2 | bitmap | one bit a place, the first in the highest bit of the first byte; the bits left over are zero |
-| 3 | gaps | for each member, how many others lie between it and the one before: bytes of 255 add, the next ends it |
-| 4 | gaps | of the places that are *not* in the subset |
+| 2 | bitmap | one bit per entry, the first in the highest bit of the first byte; unused bits are zero |
+| 3 | gaps | for each member, how many entries lie between it and the last one: bytes of 255 add, a smaller one ends |
+| 4 | gaps | the same for the entries that are *not* in the subset |
 
-A difference is two subsets: of the entries that the known mask kept, those that died; of those that it did not, those
-that came (back) to life.
+A difference is two subsets: the entries that the known mask kept and that are pruned now, and the entries that it had
+pruned and that are kept now.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NONE, ALL, BITMAP, GAPS, GAPS_OF_OTHERS = range(5)
 
 
 def write_subset(writer: Writer, members: Mask) -> None:
-    """A subset in the kind that takes the fewest bytes."""
+    """Write a subset as the kind with the fewest bytes."""
     count = int(np.count_nonzero(members))
     if count in (0, members.size):
         writer.buffer.append(ALL if count else NONE)
@@ -43,7 +43,7 @@ def write_subset(writer: Writer, members: Mask) -> None:
 
 
 def read_subset(reader: Reader, size: int, what: str) -> Mask:
-    """The members among `size` places."""
+    """The members among `size` entries, as a mask."""
     kind = reader.byte(f"kind of {what}", GAPS_OF_OTHERS)
     if kind in (NONE, ALL):
         return np.full(size, kind == ALL)
@@ -60,7 +60,7 @@ def read_subset(reader: Reader, size: int, what: str) -> Mask:
 
 
 def read_places(reader: Reader, size: int, what: str) -> NDArray[np.int64]:
-    """The members among `size` places by their numbers, in order; few of them take little memory."""
+    """The indices of the members among `size` entries, ascending. Memory grows with the members, not with `size`."""
     if reader.peek() != GAPS:
         return np.flatnonzero(read_subset(reader, size, what))
     reader.byte(f"kind of {what}", GAPS)
@@ -90,8 +90,8 @@ def _places(reader: Reader, size: int, what: str) -> NDArray[np.int64]:
 
 
 def write_difference(writer: Writer, mask: Mask, known: Mask) -> None:
-    """A mask as what died and what came to life since `known`."""
-    # Gathering is what takes time, and most differences have one side at most.
+    """Write a mask as its difference to `known`."""
+    # Gathering takes most of the time, and most differences have one side at most.
     nothing = np.zeros(1, np.bool_)
     write_subset(writer, ~np.compress(known, mask) if np.any(mask < known) else nothing)
     write_subset(writer, np.compress(~known, mask) if np.any(mask > known) else nothing)

@@ -1,7 +1,7 @@
 """All of a state dict: the model's tensors, further names of one, and buffers that are not floats.
 
-Training changes and sends float tensors alone. A file's `state` (made by `fedsparsify/state_facts.py`) has the rest, so
-that `load_state_dict(strict=True)` takes an export.
+Training changes and sends float tensors only. A file's `state` has the rest, so that an export can be loaded with
+`load_state_dict(strict=True)`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MEAN, VARIANCE, COUNT = "running_mean", "running_var", "num_batches_tracked"
 
 
 def whole_state(model: SparseModel, facts: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Every entry of the network's state dict, as far as the file knows them.
+    """Every entry of the network's state dict that the file knows.
 
-    A file without `state` knows the model's tensors; what looks like a batch norm's statistics gets its counter.
+    A file without `state` has the model's tensors only; batch norms, recognised by their statistics, get a counter.
     """
     tensors: dict[str, np.ndarray] = {name: array.copy() for name, array in model.tensors().items()}
     match facts.get("state"):

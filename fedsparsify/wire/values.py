@@ -1,6 +1,6 @@
-"""Values as bytes: numbers turned so that the exponent leads, cut into byte planes, each plane a section.
+"""Values as bytes: numbers rotated so that the exponent comes first, cut into byte planes, one section per plane.
 
-A trained tensor's exponents take a handful of values and shrink to a few bits; mantissas are noise and stay raw.
+The exponents of a trained tensor take few values and compress to a few bits; mantissas are noise and stay raw.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from ..model import Floats
 from .binary import Reader, Writer
 
 Precision: TypeAlias = Literal["fp32", "fp16", "bf16", "int8"]
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)  # a precision's place here is its byte on the wire
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)  # a precision's index is its byte on the wire
 
 
 def write_values(writer: Writer, values: Floats, counts: NDArray[np.int64], precision: Precision) -> None:
-    """Flat values that belong to consecutive tensors, `counts` of them each; no values take no bytes."""
+    """Write the values of consecutive tensors, one count per tensor; no values take no bytes."""
     if not values.size:
         return
     match precision:
         case "fp32":
             _write_planes(writer, values.view(np.uint32))
         case "fp16":
-            with np.errstate(over="ignore", invalid="ignore"):  # too large becomes infinite, for the receiver to refuse
+            with np.errstate(over="ignore", invalid="ignore"):  # overflow becomes infinite; the receiver refuses it
                 _write_planes(writer, values.astype(np.float16).view(np.uint16))
         case "bf16":
             _write_planes(writer, _to_brain(values))
@@ -41,7 +41,7 @@ def read_values(reader: Reader, counts: NDArray[np.int64], precision: Precision)
     """Float32 values of consecutive tensors."""
     if not counts.sum():
         return np.zeros(0, np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):  # what is no number is for the receiver of the model to refuse
+    with np.errstate(over="ignore", invalid="ignore"):  # the receiver of the model refuses values that are not finite
         return _read_values(reader, counts, int(counts.sum()), precision)
 
 
@@ -62,14 +62,14 @@ def _read_values(reader: Reader, counts: NDArray[np.int64], count: int, precisio
 
 
 def _to_brain(values: Floats) -> NDArray[np.uint16]:
-    """The upper half of each float, rounded to even; what is no number stays none."""
+    """The upper half of each float, rounded to even; NaN stays NaN."""
     bits = values.view(np.uint32)
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
     return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
 
 
 def _scales(values: Floats, counts: NDArray[np.int64]) -> Floats:
-    """The step of each tensor: 127 of them reach its largest value."""
+    """The step size of each tensor: 127 steps reach its largest value."""
     if not np.isfinite(values).all():
         raise WireError("int8 holds numbers only. Received: weights that are NaN or infinite.")
     ends = np.cumsum(counts)
@@ -78,7 +78,7 @@ def _scales(values: Floats, counts: NDArray[np.int64]) -> Floats:
 
 
 def _write_planes(writer: Writer, words: NDArray[np.uint32] | NDArray[np.uint16]) -> None:
-    """Rotate the sign to the end, then one section a byte, the most significant first."""
+    """Rotate the sign to the end, then write one section per byte, the most significant first."""
     width = words.dtype.itemsize
     turned = (words << 1) | (words >> (8 * width - 1))
     for shift in reversed(range(0, 8 * width, 8)):

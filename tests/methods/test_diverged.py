@@ -13,7 +13,7 @@ from fedsparsify import METHODS, RunConfig, run
 from fedsparsify.data import load_dataset, partition
 from fedsparsify.errors import ClientError
 from fedsparsify.federation.simulated import Simulated
-from fedsparsify.methods import Fit, Gradual, Score, Update, played
+from fedsparsify.methods import Fit, Gradual, Score, Update, run_client
 from fedsparsify.scores import keep_top
 
 POISONED = 2  # of three clients; not the one that round 0 of prunefl asks
@@ -108,9 +108,9 @@ def answer_of(loss, weights, scores=None):
 def test_a_half_that_cannot_go_on_says_why():
     model = small_model([1, 2, 3, 4])
     for method, says in ((OwnScores(), "scores must be numbers. Received: 4 NaN of 4"), (Dividing(), "by zero")):
-        fine = played(method.client(1, model), lambda request: answer_of(1.0, [1, 2, 3, 4]))
+        fine = run_client(method.client(1, model), lambda request: answer_of(1.0, [1, 2, 3, 4]))
         assert not fine.fault
-        left = played(method.client(1, model), lambda request: answer_of(1e6, [1, 2, 3, 4]))
+        left = run_client(method.client(1, model), lambda request: answer_of(1e6, [1, 2, 3, 4]))
         assert left.fault.startswith("its half of the round failed: ")
         assert says in left.fault
 
@@ -121,7 +121,7 @@ def test_scores_that_are_not_numbers_end_a_half():
         raise AssertionError("it must not get here")
 
     for scores in ([np.nan, 1], [1, -np.inf]):
-        assert not played(client(), lambda request, s=scores: answer_of(1.0, [1, 2], s)).finite
+        assert not run_client(client(), lambda request, s=scores: answer_of(1.0, [1, 2], s)).finite
 
 
 def conv(shape, classes):

@@ -15,7 +15,7 @@ from fedsparsify.methods import Fit, PruneFL, Score, Update
 from fedsparsify.methods.prunefl import time_of_each, worth_its_time
 
 RNG = np.random.default_rng(0)
-MODEL = kernel_model([[5, 4, 3, 2, 0, 0]], [1], masks=([[1, 1, 1, 1, 0, 0]], [1]))  # a kernel and a bias
+MODEL = kernel_model([[5, 4, 3, 2, 0, 0]], [1], masks=([[1, 1, 1, 1, 0, 0]], [1]))  # a weight tensor and a bias
 SQUARES = np.array([1, 3, 9, 0.5, 8, 2.5, 2], np.float32)
 
 
@@ -105,7 +105,7 @@ def test_times_of_each_entry():
     assert (constant, each.tolist()) == (0.5, [1, 1, 1, 10, 10, 10])
     constant, each = time_of_each("uniform", layout)
     assert (constant, each.tolist()) == (pytest.approx(0.14 * 6), [1] * 6)
-    with pytest.raises(ConfigError, match=r"network's 2 kernels. Received: 3"):
+    with pytest.raises(ConfigError, match=r"network's 2 weight tensors. Received: 3"):
         time_of_each("0,1,2,3", layout)
 
 

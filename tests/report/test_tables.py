@@ -72,7 +72,7 @@ def test_ours_and_the_papers_beside_each_other():
     assert [str(cell) for cell in table.rows[3]][:7] == [
         *("the paper", "0.9", "1", "0.749", "11,829", "0.056 (x7.75)", "155 (x3.05)"),
     ]
-    assert "batch 1, threads: 2" in table.notes[1]
+    assert "batch 1, threads: 2" in table.footnotes[1]
 
 
 def test_methods_against_sparsity(tmp_path):

@@ -11,7 +11,7 @@ from flwr.app import Context, Message, MessageType, RecordDict
 
 from ...config import RunConfig
 from ...errors import ClientError, ConfigError
-from ...methods import Client, Fit, Method, Request, Update, played
+from ...methods import Client, Fit, Method, Request, Update, run_client
 from ...model import SparseModel
 from ...wire.codec import encode
 from .messages import MODEL, RECORD, Answer, Parcel
@@ -70,7 +70,7 @@ class Loop:
 
     def run(self, client: Client) -> Update:
         """Play the client's half of a round."""
-        return played(client, self._fit)
+        return run_client(client, self._fit)
 
     def _fit(self, request: Request) -> Update:
         if not isinstance(request, Fit):

@@ -1,4 +1,4 @@
-"""The commands that read model files: inspect, export."""
+"""`fedsparsify inspect`: what is in a model file."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ import click
 import numpy as np
 from rich.table import Table
 
-from ..export import FORMATS
-from ..export import export as export_model
 from ..text import plain
 from ..wire.artefact import read
+from .flags import PATH
 from .screen import Screen
 
-FILE = click.Path(path_type=Path)
-BAR = 20
+BAR = 20  # characters of a full bar
 
 
-@click.command()
-@click.argument("model", type=FILE)
-def inspect(model: Path) -> None:
+@click.command("inspect")
+@click.argument("model", type=PATH)
+def command(model: Path) -> None:
     """Show what is in a model file: its layers, how dense each is, and how small it all became."""
     found, facts, _ = read(model)
     console = Screen()
@@ -65,13 +63,3 @@ def _told(facts: dict[str, object]) -> list[str]:
         else f"no graph: {plain(facts.get('graph_missing', '–'))}"
     )
     return [", ".join([*told, runs])]
-
-
-@click.command()
-@click.argument("model", type=FILE)
-@click.option("--to", required=True, type=click.Choice(list(FORMATS)), help="the other format")
-@click.option("--out", type=FILE, help="where to write it  [default: beside the model]")
-def export(model: Path, to: str, out: Path | None) -> None:
-    """Write a model file in another format, with dense weights."""
-    written = export_model(model, to, out)
-    Screen().print(f"{written}: {written.stat().st_size:,} bytes", soft_wrap=True)

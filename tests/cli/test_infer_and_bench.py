@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fedsparsify.cli.inference import Size, bench, infer
+from fedsparsify.cli.bench import command as bench
+from fedsparsify.cli.infer import command as infer
 from fedsparsify.errors import DataError, FedSparsifyError, ModelError
 from fedsparsify.networks import build, model_of
 from fedsparsify.networks.tracing import trace
@@ -75,27 +75,6 @@ def test_bench_asks_for_a_shape_that_the_file_does_not_say(tmp_path: Path) -> No
         call(bench, tmp_path / "model.fsz")
     with pytest.raises(FedSparsifyError, match="a shape reads like 3x32x32"):
         call(bench, tmp_path / "model.fsz", "--shape", "axb")
-
-
-@pytest.mark.parametrize(
-    ("text", "amount"),
-    [
-        ("2GB", 2 * 10**9),
-        ("500 mb", 500 * 10**6),
-        ("1.5GiB", 3 << 29),
-        ("800000000", 8 * 10**8),
-        ("1k", 1000),
-        ("3B", 3),
-    ],
-)
-def test_sizes_as_people_write_them(text: str, amount: int) -> None:
-    assert Size().convert(text, None, None) == amount
-
-
-@pytest.mark.parametrize("text", ["", "0", "-1GB", "2XB", "GB", "1e9", "2 GB GB", "iB", "5iB", "nan", "9" * 10**5])
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(click.BadParameter, match=r"a size (reads like 2GB|is at least one byte)"):
-        Size().convert(text, None, None)
 
 
 @pytest.mark.parametrize("command", [infer, bench])

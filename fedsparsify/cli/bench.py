@@ -1,0 +1,87 @@
+"""`fedsparsify bench`: a sparse model timed beside other engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+import numpy as np
+from rich.table import Table
+
+from ..errors import ModelError
+from ..model import Floats
+from ..wire.artefact import load, load_facts, load_graph
+from .flags import MAX_MEMORY, PATH
+from .screen import Screen
+
+
+@click.command("bench")
+@click.argument("model", type=PATH)
+@click.option("--batch", default=128, show_default=True, type=click.IntRange(1), help="images per batch")
+@click.option("--seconds", default=60.0, show_default=True, help="of serving, for each engine")
+@click.option("--warmup", default=10.0, show_default=True, help="seconds before that")
+@click.option("--streams", default=1, show_default=True, type=click.IntRange(1), help="batches in progress at a time")
+@click.option("--threads", type=click.IntRange(1), help="threads per batch  [default: all]")
+@click.option("--shape", help="of a sample, such as 3x32x32, if the file does not state it")
+@MAX_MEMORY
+def command(
+    model: Path,
+    batch: int,
+    seconds: float,
+    warmup: float,
+    streams: int,
+    threads: int | None,
+    shape: str | None,
+    max_memory: int | None,
+) -> None:
+    """Time a sparse model by the paper's protocol, beside the dense model on every other engine that is installed.
+
+    Engines take turns of a second. The paper: batch 128 (FashionMNIST 32), 60 seconds after 10 of warm-up.
+    """
+    from ..engines import Subject, installed, write_fixed_onnx
+    from ..inference import Engine
+    from ..inference.timing import compare
+
+    sides = _sides(shape, load_facts(model))
+    engine = Engine(model, threads, max_memory=max_memory)
+    if 4 * batch * prod(sides) > engine.max_memory:
+        raise ModelError(
+            f"a batch of {batch:,} samples of {sides} takes more memory than the engine may; see --max-memory."
+        )
+    samples = np.random.default_rng(0).standard_normal((batch, *sides), np.float32)
+    engine.run(samples)
+    engines: dict[str, Callable[[Floats], object]] = {"fedsparsify": engine.run}
+    console = Screen()
+    with TemporaryDirectory() as folder:
+        subject = Subject(model, Path(folder) / "model.onnx", batch, engine.threads)
+        try:
+            write_fixed_onnx(subject.onnx, load(model), load_graph(model), sides, batch)
+        except ImportError:
+            console.print("onnx is not installed: only PyTorch can be compared.")
+        for name, make in installed().items():
+            if subject.onnx.exists() or name == "pytorch":
+                engines[name] = make(subject)
+    timings = compare(engines, samples, seconds, warmup, streams)
+    table = Table("engine", "latency, ms", "iterations", "items/s", "fedsparsify is")
+    for name, timing in timings.items():
+        faster = f"{timing.latency_ms / timings['fedsparsify'].latency_ms:.2f} × as fast"
+        row = f"{timing.latency_ms:.3f}", f"{timing.iterations:,}", f"{timing.items_per_second:,.0f}"
+        table.add_row(name, *row, "" if name == "fedsparsify" else faster)
+    console.print(table)
+    start = f"loaded in {engine.load_seconds:.2f} s, first batch in {engine.first_run_seconds:.2f} s"
+    console.print(f"fedsparsify: {start}; {engine.threads} threads, {engine.lanes} lanes")
+
+
+def _sides(text: str | None, facts: Mapping[str, object]) -> tuple[int, ...]:
+    """The shape of a sample, from the user or from the file."""
+    if text is None and "shape" not in facts:
+        raise ModelError("the file does not say the shape of its samples; give it as --shape 3x32x32.")
+    said = text.split("x") if text else facts["shape"]
+    listed = said if isinstance(said, list) else []
+    sides = [int(side) for side in listed if str(side).isdecimal() and len(str(side)) < 10]
+    if not sides or len(sides) != len(listed) or min(sides) < 1:
+        raise ModelError(f"a shape reads like 3x32x32. Received: {text or said!r:.80}.")
+    return tuple(sides)

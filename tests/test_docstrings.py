@@ -1,0 +1,94 @@
+"""Every public name is documented, its example runs, and its repr is short."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+
+import numpy as np
+import pytest
+
+import fedsparsify
+from fedsparsify import GradualSchedule, Method, RunConfig, SparseModel, Update, load_dataset
+from fedsparsify.federation.ledger import Entry
+from fedsparsify.methods import METHODS
+from fedsparsify.model import Layout, TensorSpec
+from fedsparsify.options import settings
+
+NAMES = sorted({*fedsparsify.__all__} - {"METHODS", "errors"})  # a dictionary, and a module with a text of its own
+
+
+def texts(public: object) -> list[str]:
+    """The docstrings of a public name and, of a class, of its constructor and its methods."""
+    members = (
+        [value for name, value in vars(public).items() if name == "__init__" or name[0] != "_"]
+        if (isinstance(public, type))
+        else []
+    )
+    return [text for text in map(inspect.getdoc, [public, *filter(callable, members)]) if text]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_public_name_says_what_it_takes_and_shows_an_example(name):
+    public = getattr(fedsparsify, name)
+    text = "\n".join(texts(public))
+    assert ">>> " in text
+    if inspect.isfunction(public):
+        for parameter in inspect.signature(public).parameters:
+            assert f"{parameter}: " in text, parameter
+        assert "Returns:" in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_examples_run(name, elsewhere):
+    public = getattr(fedsparsify, name)
+    parser, runner = doctest.DocTestParser(), doctest.DocTestRunner(verbose=False)
+    said: list[str] = []
+    for text in texts(public):
+        runner.run(parser.get_doctest(text, {}, name, None, 0), out=said.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(said)
+
+
+def test_help_shows_what_each_setting_means():
+    text = inspect.getdoc(RunConfig) or ""
+    for name, setting in settings(RunConfig).items():
+        assert f"\n    {name}: {setting.help}  [default: " in text
+    assert "lr: learning rate of the local SGD  [default: the data set's]" in text
+
+
+@pytest.mark.parametrize("kind", METHODS.values(), ids=METHODS)
+def test_help_shows_what_each_setting_of_a_method_means(kind):
+    text = inspect.getdoc(kind) or ""
+    assert text.count("Settings:") == bool(settings(kind))
+    for name, setting in settings(kind).items():
+        assert f"\n    {name}: {setting.help}  [default: {setting.default}]" in text
+
+
+def test_a_method_without_a_docstring_has_its_settings():
+    class Silent(Method):
+        shy: int = fedsparsify.option(1, "how shy")
+
+    assert "shy: how shy  [default: 1]" in (inspect.getdoc(Silent) or "")
+
+
+def test_reprs_are_short():
+    layout = Layout((TensorSpec("w", (200, 300)),), (TensorSpec("mean", (300,)),))
+    model = SparseModel.dense(layout, np.ones(60_300, np.float32))
+    entry = Entry(
+        **dict.fromkeys(("round", "clients", "nonzero", "download_params", "upload_params", "paper_params"), 3),
+        **dict.fromkeys(("accuracy", "loss", "target_sparsity", "sparsity", "train_loss", "seconds"), 0.5),
+        empty=[f"layer{number}.weight" for number in range(100)],
+    )
+    assert repr(layout) == "Layout(1 tensors, 1 statistics, 60,300 values)"
+    assert repr(model) == "SparseModel(2 tensors, 60,300 of 60,300 values, sparsity 0.0000)"
+    assert repr(entry) == "Entry(round=3, accuracy=0.5, loss=0.5, sparsity=0.5, nonzero=3, clients=3, …)"
+    assert repr(fedsparsify.Result(model, [entry], {"graph": ["node"] * 1000})) == (
+        "Result(accuracy 0.5000 after round 3, SparseModel(2 tensors, 60,300 of 60,300 values, sparsity 0.0000))"
+    )
+    assert repr(fedsparsify.Result(model, [])) == f"Result(no round, {model!r})"
+    update = Update(model, 5, scores=np.ones(60_000, np.float32), client=2, fault="\x1b[2J" * 100)
+    config = RunConfig(data="x" * 300 + ".npz", method="fedavg")
+    for shown in (repr(update), repr(config), repr(load_dataset("digits")), repr(GradualSchedule(0.9, 10))):
+        assert len(shown) < 500
+        assert shown.isprintable()
+    assert "method='fedavg', rounds=30" in repr(config)
