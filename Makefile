@@ -17,10 +17,12 @@ kernels: .venv/ready
 slow: .venv/ready
 	TRITON_INTERPRET=1 $(BIN)/pytest -m 'slow or kernels' -n 2 --dist worksteal
 
-# A minute of coverage-guided fuzzing; new inputs are kept in build/, one that fails is written there too.
+# Random graphs in the engine under guard pages, random networks, and a minute of coverage-guided fuzzing of files; new inputs are kept in build/, one that fails is written there too.
 fuzz: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt atheris
 	mkdir -p build/fuzz
+	$(BIN)/python tests/fuzz/fuzz_engine.py 500 --seed 29
+	NETWORKS=100 $(BIN)/pytest tests/test_user_networks.py -k mixed
 	$(BIN)/python tests/fuzz/fuzz_wire.py build/fuzz tests/fuzz/corpus -artifact_prefix=build/fuzz- -max_total_time=60 -max_len=2048 -verbosity=0 -print_final_stats=1
 
 check: .venv/ready

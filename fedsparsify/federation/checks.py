@@ -25,7 +25,14 @@ def check_network(config: RunConfig, dataset: Dataset) -> None:
     with torch.no_grad():
         _check_logits(config, dataset, _called(first.eval(), config, dataset, dataset.x_test))
     network = FlatModule(module, torch.device("cpu"))
+    before = dict(module.named_parameters())
     logits = _called(module.train(), config, dataset, dataset.x_train)
+    after = dict(module.named_parameters())
+    if replaced := [name for name in before.keys() | after.keys() if before.get(name) is not after.get(name)]:
+        raise ConfigError(
+            f"network {config.network!r} replaces its parameter {min(replaced)!r} in forward, so that no optimiser "
+            f"would train it. Write into the parameter instead."
+        )
     _check_logits(config, dataset, logits)
     try:
         logits.sum().backward()  # type: ignore[no-untyped-call]

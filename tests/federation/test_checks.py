@@ -42,6 +42,10 @@ def config(network: str, **more) -> RunConfig:
         ("return self.layer(x.flatten(1)).argmax(1)", r"Received: \(2,\)"),
         ("return self.layer(x.flatten(1)).double()", "of torch.float64"),
         ("return self.layer(x.flatten(1)).detach()", "cannot be trained: element 0 of tensors does not require grad"),
+        (
+            "self.layer.bias = nn.Parameter(self.layer.bias * 1)\nreturn self.layer(x.flatten(1))",
+            "replaces its parameter",
+        ),
         ("raise KeyError('lost')", "does not take samples .* 'lost'"),
         ("h = self.layer(x.flatten(1)).exp()\nh.add_(1)\nreturn h", "modified by an inplace operation"),
     ],
