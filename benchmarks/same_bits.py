@@ -1,7 +1,7 @@
 """Hashes of logits, to compare two versions of the engine: `same_bits.py [NETWORKS] [--seed N] > bits.txt`, then diff.
 
 Every line names a network, a batch, a thread count and the choice of kernels. With `sparse` and `dense` the choice does
-not depend on timing, so that equal engines print equal hashes. Inputs: the models of results/models and random networks.
+not depend on timing, so that equal engines print equal hashes. The models of results/models, then random networks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "tests" / "fuzz"))
 from random_graphs import Graph, draw, quick  # noqa: E402
 
 from fedsparsify.errors import ModelError  # noqa: E402
-from fedsparsify.inference import Engine, engine  # noqa: E402
+from fedsparsify.inference import Engine, planner  # noqa: E402
 
 BATCHES, THREADS, KERNELS = (1, 3, 64), (1, 2), ("sparse", "dense")
 MOST_MEMORY = 10**9  # bytes
@@ -58,10 +58,10 @@ def drawn(seed: int, number: int) -> Graph:
 
 def networks(count: int, seed: int) -> None:
     """Random networks; every second one is divided among threads as if it were large."""
-    thresholds = {name: getattr(engine, name) for name in dir(engine) if name.endswith("_VECTORS")}
+    thresholds = {name: getattr(planner, name) for name in dir(planner) if name.endswith("_VECTORS")}
     for number in range(count):
         for name, usual in thresholds.items():
-            setattr(engine, name, 0 if number % 2 else usual)
+            setattr(planner, name, 0 if number % 2 else usual)
         graph = drawn(seed, number)
         for kernels in KERNELS:
             for threads in THREADS:
