@@ -48,7 +48,7 @@ def compare(sizes: tuple[int, ...], batch: int, samples: int, momentum: float, r
     from fedsparsify import RunConfig
     from fedsparsify.data import Dataset
     from fedsparsify.federation.simulated import Simulated
-    from fedsparsify.native.images import Kernels
+    from fedsparsify.native.code_images import CodeImage
 
     global SIZES
     SIZES = sizes
@@ -59,7 +59,7 @@ def compare(sizes: tuple[int, ...], batch: int, samples: int, momentum: float, r
     config = RunConfig(method="fedavg", momentum=momentum, **settings)
     sides = {"ours": Simulated(config, data), "stacked": Simulated(config, data)}
     assert sides["ours"].machine.cohort.backend.name == "native"
-    with patch.object(Kernels, "__call__", side_effect=ImportError):
+    with patch.object(CodeImage, "__call__", side_effect=ImportError):
         assert sides["stacked"].machine.cohort.backend.name == "dense"
     start = sides["ours"].initial()
     taken: dict[str, list[float]] = {name: [] for name in sides}

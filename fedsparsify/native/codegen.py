@@ -1,6 +1,6 @@
-"""Machine code of the kernels made by numba.
+"""Machine code of compiled functions, made by numba.
 
-Importing this takes long and much memory: images.py does so only where no image was kept.
+Importing this takes long and much memory: code_images.py does so only where no code image was kept.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Any
 from llvmlite import binding
 from numba import config, njit, types
 
+from .code_images import CodeImage, made_of
 from .compiled import OPTIONS
-from .images import Kernels, made_of
 from .linking import LinkError, link
 
 LINKED = sys.platform == "linux" and platform.machine() == "x86_64"  # elsewhere numba's own cache must do
 
 
 class Code:
-    """The functions of some kernels, compiled for one width of vectors."""
+    """The functions of a code image, compiled for one vector width."""
 
-    def __init__(self, kernels: Kernels, lanes: int) -> None:
-        module = import_module(kernels.module)
+    def __init__(self, code: CodeImage, lanes: int) -> None:
+        module = import_module(code.module)
         self._made = [
-            _compiled(function, words, made_of(kernels))
-            for function, words in zip(module.entries(lanes), kernels.words, strict=True)
+            _compiled(function, words, made_of(code))
+            for function, words in zip(module.entries(lanes), code.words, strict=True)
         ]
         self._names = [made.fndesc.llvm_func_name for made in self._made]
 
@@ -37,9 +37,9 @@ class Code:
         return [made.library.get_pointer_to_function(name) for made, name in zip(self._made, self._names, strict=True)]
 
     def image(self) -> tuple[bytes, list[int]]:
-        """The functions as an image, and where in it each begins; LinkError where that cannot be."""
+        """The functions as a code image, and where in it each begins; LinkError where that cannot be."""
         if not LINKED:
-            raise LinkError("images are made on Linux on x86-64 only")
+            raise LinkError("code images are made on Linux on x86-64 only")
         module = binding.parse_assembly(self._made[0].library.get_llvm_str())
         for made in self._made[1:]:
             module.link_in(binding.parse_assembly(made.library.get_llvm_str()))
@@ -51,7 +51,7 @@ class Code:
 
 
 def _compiled(function: Any, words: int, stamp: object) -> Any:
-    """A function of so many 64-bit words; where no image can be made, numba keeps what it compiles."""
+    """A function of so many 64-bit words; where no code image can be made, numba keeps what it compiles."""
     made = njit(**OPTIONS)(function)
     if not LINKED:
         with suppress(RuntimeError):  # numba finds no folder that it may write to

@@ -1,7 +1,7 @@
-"""From an object file to an image: machine code that runs wherever it is mapped.
+"""From an object file to a code image: machine code that runs wherever it is mapped.
 
-The kernels call no library and write to no data of their own. All that is left for a linker is to put sections one
-behind the other and to fill in the distances between them, so that we do that ourselves and need none.
+The functions call no library and write to no data of their own. All that is left for a linker is to put sections one
+after the other and to fill in the distances between them. That is done here, so that no linker is needed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct, pack_into
 
-ALIGNMENT = 64  # the strictest that a section may ask for; images begin at a multiple of it
+ALIGNMENT = 64  # the strictest that a section may ask for; code images begin at a multiple of it
 RELOCATABLE_X86_64 = (b"\x7fELF\x02\x01\x01", 1, 62)
 PROGRAM, SYMBOLS, RELOCATIONS, EMPTY = 1, 2, 4, 8  # kinds of sections
 WRITABLE, IN_MEMORY = 1, 2  # flags of sections
@@ -23,7 +23,7 @@ _RELOCATION = Struct("<QQq")
 
 
 class LinkError(Exception):
-    """Code that cannot be made an image; it must be compiled at every start instead."""
+    """Code that cannot be made a code image; it must be compiled at every start instead."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class _Section:
 
 
 def link(file: bytes, names: Sequence[str]) -> tuple[bytes, list[int]]:
-    """The image of an object file (ELF, x86-64), and where in it the named functions begin."""
+    """The code image of an object file (ELF, x86-64), and where in it the named functions begin."""
     sections = _sections(file)
     image, places = bytearray(), {}
     for index, section in enumerate(sections):
@@ -76,7 +76,7 @@ def _sections(file: bytes) -> list[_Section]:
 
 
 def _symbols(sections: Sequence[_Section], places: dict[int, int]) -> list[tuple[str, int | None]]:
-    """Name and place in the image of every symbol, in the file's order; None for what is not in the image."""
+    """Name and offset in the code image of every symbol, in the file's order; None for what is not in it."""
     found: list[tuple[str, int | None]] = []
     for section in sections:
         if section.kind == SYMBOLS:

@@ -1,4 +1,4 @@
-"""Pieces of LLVM vector code, put into numba functions as intrinsics.
+"""LLVM vector code for numba functions, as intrinsics.
 
 Widths and tile sides reach an intrinsic as the *length* of a tuple argument, so that each is part of a type: numba
 compiles one version per width, and its disk cache knows them apart. Addresses are plain 64-bit integers.
@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 I32, I64, F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 FLOAT_BYTES = 4
-AHEAD = 2048  # bytes of a stream of weights that are asked for before they are read
+AHEAD = 2048  # bytes by which a stream of weights is prefetched ahead
 
 Values = list[Any]
 
@@ -55,12 +55,12 @@ class Emitter:
         """A vector to an aligned address."""
         self.builder.store(value, self.builder.inttoptr(address, self.vector.as_pointer())).align = self.bytes
 
-    def ask_ahead(self, address: Any) -> None:
-        """Ask for what a stream will hold in a while; the processor does by itself, but stops at the end of a page."""
-        self.ask(self.at(address, AHEAD))
+    def prefetch_ahead(self, address: Any) -> None:
+        """Prefetch a stream some way ahead; the processor does so by itself, but stops at the end of a page."""
+        self.prefetch(self.at(address, AHEAD))
 
-    def ask(self, address: Any, writing: bool = False) -> None:
-        """Ask for a cache line, to read it or to write it."""
+    def prefetch(self, address: Any, writing: bool = False) -> None:
+        """Prefetch a cache line, to read it or to write it."""
         pointer = ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [pointer, I32, I32, I32])
         name = "llvm.prefetch.p0i8"

@@ -31,7 +31,7 @@ def one(seed: int, place: int, folder: Path) -> dict[str, Any]:
     from random_graphs import draw, expected, quick
 
     from fedsparsify.errors import FedSparsifyError
-    from fedsparsify.inference import Engine, engine
+    from fedsparsify.inference import Engine, planner
     from fedsparsify.wire.artefact import save
 
     rng = Random(f"{seed}/{place}")
@@ -42,7 +42,7 @@ def one(seed: int, place: int, folder: Path) -> dict[str, Any]:
     threads, lanes = rng.choice((1, 1, 2, 3)), rng.choice((16, 8, 4))
     kernels, cap, way = rng.choice(("auto", "sparse", "dense")), rng.choice(CAPS), rng.randrange(3)
     for name in ("SHARED_VECTORS", "FLAT_VECTORS", "DIVIDED_VECTORS"):
-        setattr(engine, name, rng.choice((0, getattr(engine, name) or 10**5)))
+        setattr(planner, name, rng.choice((0, getattr(planner, name) or 10**5)))
     save(folder / "model.fsz", graph.model, {"graph": [node.to_json() for node in graph.nodes]})
     said = f"{graph.sample} × {images}, {threads} threads, {lanes} lanes, {kernels}, {cap:,} bytes, {graph.nodes}"
     if way < 2:

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsparsify.inference import engine
-from fedsparsify.inference.layout import memory
-from fedsparsify.inference.lowering import autotune as measured
-from fedsparsify.inference.lowering import program
-from fedsparsify.inference.lowering.rows import header_of
+from fedsparsify.inference.layout import memory_budget
+from fedsparsify.inference.lowering import autotune, program
+from fedsparsify.inference.lowering.encoding import header_of
 from fedsparsify.native.lines import LINE_BYTES
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -21,10 +20,10 @@ PROT_NONE = 0
 _usual = [
     (module, name, getattr(module, name))
     for module, name in (
-        (memory, "zeros"),
-        (measured, "zeros"),
+        (memory_budget, "zeros"),
+        (autotune, "zeros"),
         (program, "header_of"),
-        (measured, "header_of"),
+        (autotune, "header_of"),
         (engine, "np"),
     )
 ]

@@ -18,8 +18,9 @@ from fedsparsify.errors import ModelError, WireError
 from fedsparsify.graph import Node
 from fedsparsify.inference import Engine
 from fedsparsify.inference.frontend.fusion import fuse
+from fedsparsify.inference.kernels.program_table import Kind
+from fedsparsify.inference.layout.network_layout import SampleBlock
 from fedsparsify.inference.lowering.program import build_program
-from fedsparsify.inference.lowering.rows import Kind
 from fedsparsify.model import Layout, SparseModel, TensorSpec
 from fedsparsify.networks import build, model_of
 from fedsparsify.networks.tracing import trace
@@ -99,7 +100,7 @@ def test_small_images_meet_no_border(lanes: int, side: int, sparsity: float) -> 
 
 
 def kinds_of(engine: Engine) -> set[int]:
-    return {int(row["kind"]) for program in engine._programs.values() for row in program.tables[0]}
+    return {int(row["kind"]) for program in engine._planner.programs.values() for row in program.tables[0]}
 
 
 @every_width
@@ -111,8 +112,13 @@ def test_winograds_tiles_of_four_and_eight_columns(lanes: int, side: int) -> Non
     engine = engine_of(module, lanes, kernels="dense")
     for images in (1, lanes + 3):
         agree(module, engine, images, 3, side, side)
-    rows = [row for program in engine._programs.values() for row in program.tables[0] if row["kind"] == Kind.WINOGRAD]
-    assert (8 in {int(row["tile"]) for row in rows}) == (side in (32, 16))
+    rows = [
+        row
+        for program in engine._planner.programs.values()
+        for row in program.tables[0]
+        if row["kind"] == Kind.WINOGRAD
+    ]
+    assert (8 in {int(row["tile_columns"]) for row in rows}) == (side in (32, 16))
 
 
 @every_width
@@ -299,18 +305,18 @@ def test_threads_share_an_engine_and_bits_do_not_change() -> None:
 def test_a_run_that_was_interrupted_does_not_stop_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of(enliven(build("cnn", (3, 32, 32), 10, seed=4), 0.5), threads=2)
     batch = np.random.default_rng(0).normal(size=(40, 3, 32, 32)).astype(np.float32)
-    expected, crew = engine.run(batch), engine._crew
-    assert crew
+    expected, pool = engine.run(batch), engine._pool
+    assert pool
 
     def interrupt(*_: int) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(engine._native, "lead", interrupt)
+        patch.setattr(engine._native, "run_share", interrupt)
         engine.run(batch)
     assert all(np.array_equal(engine.run(batch), expected) for _ in range(2))
-    assert engine._crew not in (None, crew)
-    crew._gate[0] += 2  # the helper that waits for its leader
+    assert engine._pool not in (None, pool)
+    pool._barrier[0] += 2  # the helper that waits at the barrier
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
@@ -345,9 +351,11 @@ def test_layers_of_few_weights_stay_with_one_worker(sparsity: float, shared: int
     layers = [nn.Conv2d(96, 96, 3, padding=1) for _ in range(3)]
     module = nn.Sequential(*(enliven(layer, sparsity) for layer in layers))
     fused = fuse(trace(module), model_of(module).tensors())
-    tables = build_program(fused.steps, fused.shapes((96, 4, 4)), 16, single=True, kernels="sparse", workers=2).tables
-    assert [int(np.isin(table["kind"], (Kind.SPARSE, Kind.LONE)).sum()) for table in tables] == [3, shared]
-    assert int((tables[0]["kind"] == Kind.MEET).sum()) == meetings
+    tables = build_program(
+        fused.steps, fused.shapes((96, 4, 4)), SampleBlock(16, single=True, workers=2), "sparse"
+    ).tables
+    assert [int(np.isin(table["kind"], (Kind.SPARSE, Kind.PIXEL_LANE)).sum()) for table in tables] == [3, shared]
+    assert int((tables[0]["kind"] == Kind.BARRIER).sum()) == meetings
 
 
 @every_width
@@ -360,9 +368,9 @@ def test_images_of_a_pixel_a_lane_need_no_halo(lanes: int) -> None:
     full = nn.Conv2d(20, 9, 3, padding=1)
     engine = engine_of(nn.Sequential(*module, full), lanes)
     agree(nn.Sequential(*module, full), engine, 1, 20, *sides)
-    (program,) = engine._programs.values()
+    (program,) = engine._planner.programs.values()
     kinds = [Kind(int(kind)) for kind in program.tables[0]["kind"]]
-    assert kinds == [Kind.PACK, *[Kind.LONE] * 4, Kind.HALO, kinds[-2], Kind.UNPACK]
+    assert kinds == [Kind.PACK, *[Kind.PIXEL_LANE] * 4, Kind.HALO, kinds[-2], Kind.UNPACK]
     assert kinds[-2] in (Kind.SPARSE, Kind.DENSE)
 
 
@@ -388,12 +396,12 @@ def test_workers_divide_the_rows_of_first_layers(
     lanes: int, workers: int, side: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each makes all channels of its band, seams come from the neighbours, and the bits are those of one thread."""
-    monkeypatch.setattr("fedsparsify.inference.engine.SHARED_VECTORS", 0)  # as if it were large
+    monkeypatch.setattr("fedsparsify.inference.planner.SHARED_VECTORS", 0)  # as if it were large
     torch.manual_seed(1)
     module = enliven(Banded(), 0.6)
     fused = fuse(trace(module), model_of(module).tensors())
     tables = build_program(
-        fused.steps, fused.shapes((3, side, side)), lanes, single=True, kernels="sparse", workers=workers
+        fused.steps, fused.shapes((3, side, side)), SampleBlock(lanes, single=True, workers=workers), "sparse"
     ).tables
     for table in tables:
         assert table[table["kind"] == Kind.SPARSE]["channels"][:3].tolist() == [8, 8, 24]
@@ -409,13 +417,13 @@ def test_workers_divide_the_rows_of_first_layers(
 @pytest.mark.parametrize("kernels", ["sparse", "dense"])
 def test_workers_share_a_batch_of_a_perceptron(lanes: int, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By channels; dense products, whose bits do not depend on it, by images where there are enough."""
-    monkeypatch.setattr("fedsparsify.inference.engine.FLAT_VECTORS", 0)  # as if it were large
+    monkeypatch.setattr("fedsparsify.inference.planner.FLAT_VECTORS", 0)  # as if it were large
     module = enliven(build("fc", (1, 8, 8), 10, seed=5), 0.5)
     for images in (2 * lanes, 2 * lanes - 3, lanes - 1):
         engine = engine_of(module, lanes, 2, kernels)
         agree(module, engine, images, 1, 8, 8)
         (plan,) = engine._plans.values()
-        assert (plan.members, plan.shared is None) == (2, kernels == "dense" and images > lanes)
+        assert (plan.threads, plan.shared is None) == (2, kernels == "dense" and images > lanes)
         batch = np.random.default_rng(images).normal(size=(images, 1, 8, 8)).astype(np.float32)
         results = [engine.run(batch) for _ in range(10)]  # shared, and alone
         one = engine_of(module, lanes, 1, kernels).run(batch)
@@ -428,8 +436,9 @@ def test_workers_share_one_image_of_a_residual_network(monkeypatch: pytest.Monke
     fused = fuse(trace(module), model_of(module).tensors())
     batch = np.random.default_rng(0).normal(size=(1, 3, 33, 33)).astype(np.float32)
     engine = engine_of(module, threads=3)
-    monkeypatch.setattr("fedsparsify.inference.engine.SHARED_VECTORS", 0)  # as if it were large
-    assert len(build_program(fused.steps, fused.shapes((3, 33, 33)), 16, single=True, workers=3).tables) == 3
+    monkeypatch.setattr("fedsparsify.inference.planner.SHARED_VECTORS", 0)  # as if it were large
+    block = SampleBlock(16, single=True, workers=3)
+    assert len(build_program(fused.steps, fused.shapes((3, 33, 33)), block).tables) == 3
     np.testing.assert_allclose(engine.run(batch), engine_of(module).run(batch), rtol=1e-5, atol=1e-7)
 
 

@@ -14,8 +14,8 @@ import pytest
 from fedsparsify.errors import ModelError
 from fedsparsify.graph import Node
 from fedsparsify.inference import Engine
-from fedsparsify.inference.layout.memory import Memory, OutOfMemory, size_of
-from fedsparsify.inference.lowering.constants import Pieces, int32
+from fedsparsify.inference.layout.memory_budget import MemoryBudget, OutOfMemory, size_of
+from fedsparsify.inference.lowering.constants import ConstantPool, int32
 from fedsparsify.model import Layout, SparseModel, TensorSpec
 from fedsparsify.native.machine import memory_here
 
@@ -37,7 +37,7 @@ def engine_of(*layer: Any, **settings: Any) -> Engine:
 
 
 def test_memory_by_hand() -> None:
-    memory = Memory(1000)
+    memory = MemoryBudget(1000)
     memory.take(600, "the first")
     with pytest.raises(ModelError) as error:
         memory.take(401, "layer 'x'")
@@ -52,12 +52,12 @@ def test_memory_by_hand() -> None:
 
 
 def test_the_usual_limit_is_half_of_the_machines_memory() -> None:
-    assert Memory().limit == memory_here() // 2 > 0
+    assert MemoryBudget().limit == memory_here() // 2 > 0
 
 
 def test_what_the_system_does_not_have_is_our_error() -> None:
     with pytest.raises(OutOfMemory, match="which the system does not have"):
-        Memory(1 << 62).zeros(1 << 58, "a layer")
+        MemoryBudget(1 << 62).zeros(1 << 58, "a layer")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_sizes_are_readable(amount: int, said: str) -> None:
 @pytest.mark.parametrize("value", [1 << 31, -(1 << 31) - 1, 1 << 40])
 def test_no_offset_is_cut_to_32_bits(value: int) -> None:
     assert int32([value // abs(value) * (1 << 30)]).dtype == np.int32
-    for encode in (lambda array: int32(array, "layer 'x'"), Pieces(np.int32).add):
+    for encode in (lambda array: int32(array, "layer 'x'"), ConstantPool(np.int32).add):
         with pytest.raises(ModelError, match=r"needs an offset of .* which 32 bits do not hold"):
             encode(np.array([0, value]))
 
@@ -133,17 +133,17 @@ def test_nothing_is_allocated_beyond_the_limit(layer: Any, sample: Any, kernels:
 
 
 def test_fewer_threads_serve_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsparsify.inference.engine.DIVIDED_VECTORS", 0)  # as if it were large
+    monkeypatch.setattr("fedsparsify.inference.planner.DIVIDED_VECTORS", 0)  # as if it were large
     layer = convolution((8, 8, 3, 3), padding=[1, 1])
     batch = np.random.default_rng(0).standard_normal((64, 8, 40, 40)).astype(np.float32)
     alone = engine_of(*layer)
     expected = alone.run(batch)
-    (program,) = alone._programs.values()
+    (program,) = alone._planner.programs.values()
     room = alone._memory.taken + batch.nbytes + 8 * program.bytes + 4 * program.arena_bytes
-    for threads, members in ((2, 2), (64, 1)):
+    for threads, used in ((2, 2), (64, 1)):
         engine = engine_of(*layer, threads=threads, max_memory=room)
         assert np.array_equal(engine.run(batch), expected)
-        assert engine._plans[batch.shape].members == members
+        assert engine._plans[batch.shape].threads == used
 
 
 def test_what_was_prepared_for_other_shapes_makes_room() -> None:
@@ -159,7 +159,7 @@ def test_what_was_prepared_for_other_shapes_makes_room() -> None:
         for batch, expected in zip(batches, wanted, strict=True):
             assert np.array_equal(engine.run(batch), expected)
             assert engine._memory.taken <= engine.max_memory
-    assert len(engine._programs) < len(batches)
+    assert len(engine._planner.programs) < len(batches)
 
 
 def test_callers_at_a_time_share_one_limit() -> None:

@@ -16,7 +16,7 @@ from fedsparsify import METHODS, RunConfig
 from fedsparsify.data import Dataset, load_dataset
 from fedsparsify.federation.rounds import play
 from fedsparsify.federation.simulated import Simulated
-from fedsparsify.native.images import Kernels
+from fedsparsify.native.code_images import CodeImage
 from fedsparsify.networks import build, model_of
 from fedsparsify.notices import Notice
 from fedsparsify.options import settings
@@ -96,7 +96,7 @@ def test_perceptrons_are_stacked_where_there_is_no_numba(name, momentum, monkeyp
     def missing(*_):
         raise ImportError("no numba")
 
-    monkeypatch.setattr(Kernels, "__call__", missing)
+    monkeypatch.setattr(CodeImage, "__call__", missing)
     config = RunConfig(method=name, rounds=2, epochs=2, clients=3, momentum=momentum, split="dirichlet:0.5")
     assert Simulated(config, load_dataset("digits")).machine.cohort.backend.name == "dense"
     compare(config, load_dataset("digits"))

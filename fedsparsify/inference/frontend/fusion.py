@@ -18,7 +18,7 @@ from ...errors import ModelError, nearest
 from ...graph import INPUT, Node
 from ...model import Floats, Survivors
 from ...ops import OPERATIONS, roles
-from ..layout.memory import Memory
+from ..layout.memory_budget import MemoryBudget
 from .steps import CLAMPED, Activation, Add, Affine, Conv, Flatten, Pair, Pool, Softmax, Step
 from .weights import Weights
 
@@ -62,11 +62,11 @@ def _image(shape: tuple[int, ...]) -> Shape:
     return (shape[0], shape[1], shape[2]) if len(shape) == 3 else (shape[0], 1, 1)
 
 
-def fuse(nodes: Sequence[Node], tensors: Mapping[str, Floats | Survivors], memory: Memory | None = None) -> Fused:
+def fuse(nodes: Sequence[Node], tensors: Mapping[str, Floats | Survivors], memory: MemoryBudget | None = None) -> Fused:
     """The steps that a graph stands for. What the engine cannot run is an error that names the layer."""
     if not nodes:
         raise ModelError("the model's graph is empty.")
-    fusion = Fusion(Counter(name for node in nodes for name in node.inputs), tensors, memory or Memory())
+    fusion = Fusion(Counter(name for node in nodes for name in node.inputs), tensors, memory or MemoryBudget())
     for node in nodes:
         fusion.read(node)
     steps = list(fusion.steps.values())
@@ -81,7 +81,7 @@ class Fusion:
 
     reads: Counter[str]  # how often each value is read
     tensors: Mapping[str, Floats | Survivors]
-    memory: Memory
+    memory: MemoryBudget
     steps: dict[str, Step] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=lambda: {INPUT: INPUT})
 

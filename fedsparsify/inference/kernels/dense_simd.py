@@ -27,7 +27,7 @@ def dense_tile(  # type: ignore[no-untyped-def]
 
         def body(state: Values) -> Values:
             *sums, at, offset = state
-            e.ask_ahead(at)
+            e.prefetch_ahead(at)
             cell = builder.add(x, builder.sext(e.load(offset, I32), I64))
             values: Values = []
             for _ in range(breadth):

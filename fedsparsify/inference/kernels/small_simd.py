@@ -24,9 +24,9 @@ PLACES = 9  # of a kernel
 def small_tile(  # type: ignore[no-untyped-def]
     _, width, rows, columns, x, row, stream, partial, first, last, bias, out, out_row, low, high, a, b
 ):
-    """One output channel of whole images, over one visit of the stream (see streams.small_stream).
+    """One output channel of whole images, over one visit of the stream (see weight_streams.small_stream).
 
-    Starts and ends as sparse_simd.sparse_tile does; returns the address behind the visit.
+    Starts and ends as sparse_simd.sparse_tile does; returns the address after the visit.
     """
     lanes, height, breadth = sides(width, rows, columns)
     tile = height * breadth

@@ -1,4 +1,4 @@
-"""Convolutions over the weights that are left."""
+"""Convolutions over the weights that are left, along the streams that lowering/weight_streams.py packs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import numpy as np
 
 from ...native.compiled import compiled, inlined
 from ...native.memory import floats
-from .dense import behind
-from .lone_simd import lone_pixels
+from .pixel_lane_simd import pixel_lane_channel
 from .small_simd import small_tile
 from .sparse_simd import sparse_tile
+from .tiles import TILE_1X2, TILE_1X4, TILE_2X2, TILE_2X4, TILE_4X4
+from .winograd import pool_affine
 
 ONE, TWO, FOUR = (0,), (0,) * 2, (0,) * 4
 
@@ -19,20 +20,20 @@ ONE, TWO, FOUR = (0,), (0,) * 2, (0,) * 4
 @inlined
 def sparse(width: Any, op: Any, arena: Any, stream: Any, params: Any) -> None:
     """A convolution over the weights that are left."""
-    tile, apart = op.tile, op.stride_column != len(width)
-    if apart and tile == 1:
+    tile, strided = op.tile, op.stride_column != len(width)
+    if strided and tile == TILE_2X4:
         _sparse_tiles(width, TWO, FOUR, TWO, op, arena, stream, params)
-    elif apart:
+    elif strided:
         _sparse_tiles(width, ONE, ONE, TWO, op, arena, stream, params)
-    elif tile == 0:
+    elif tile == TILE_4X4:
         _sparse_tiles(width, FOUR, FOUR, ONE, op, arena, stream, params)
-    elif tile == 1:
+    elif tile == TILE_2X4:
         _sparse_tiles(width, TWO, FOUR, ONE, op, arena, stream, params)
-    elif tile == 2:
+    elif tile == TILE_2X2:
         _sparse_tiles(width, TWO, TWO, ONE, op, arena, stream, params)
-    elif tile == 3:
+    elif tile == TILE_1X4:
         _sparse_tiles(width, ONE, FOUR, ONE, op, arena, stream, params)
-    elif tile == 4:
+    elif tile == TILE_1X2:
         _sparse_tiles(width, ONE, TWO, ONE, op, arena, stream, params)
     else:
         _sparse_tiles(width, ONE, ONE, ONE, op, arena, stream, params)
@@ -47,18 +48,18 @@ def _sparse_tiles(
     The last tile of a row or column overlaps the one before where the block is no multiple of it.
     """
     height, breadth, lanes = len(rows), len(columns), len(width)
-    bias, side = floats(params + 4 * op.params), 1 + op.flag
+    bias, side = floats(params + 4 * op.params), 1 + op.pooled
     for i in range(0, op.rows, height):
         i = min(i, op.rows - height)
         for j in range(0, op.columns, breadth):
             j = min(j, op.columns - breadth)
             x = arena + 4 * (op.source + i * op.stride_row + j * op.stride_column)
             at = stream + 4 * op.stream
-            for block in range(op.blocks):
+            for block in range(op.input_blocks):
                 out = arena + 4 * (op.target + i // side * op.target_row + j // side * lanes)
-                partial = arena + 4 * op.second
+                partial = arena + 4 * op.workspace
                 for o in range(op.channels):
-                    a, b = behind(op, params, o)
+                    a, b = pool_affine(op, params, o)
                     at = sparse_tile(
                         width,
                         rows,
@@ -70,7 +71,7 @@ def _sparse_tiles(
                         at,
                         partial,
                         int(block == 0),
-                        int(block == op.blocks - 1) * side,
+                        int(block == op.input_blocks - 1) * side,
                         bias[o],
                         out,
                         4 * op.target_row,
@@ -86,7 +87,7 @@ def _sparse_tiles(
 @compiled
 def linear(op: Any, arena: Any, stream: Any, params: Any) -> None:
     """A linear layer of one image, whose inputs, side by side, fit the nearest cache; a vector would be mostly idle."""
-    x, out, at = arena + 4 * op.second, arena + 4 * op.target, stream + 4 * op.stream
+    x, out, at = arena + 4 * op.workspace, arena + 4 * op.target, stream + 4 * op.stream
     source, near, bias = floats(arena + 4 * op.source), floats(x), floats(params + 4 * op.params)
     for c in range(op.depth):
         near[c] = source[c * op.source_channel]
@@ -97,11 +98,11 @@ def linear(op: Any, arena: Any, stream: Any, params: Any) -> None:
 
 
 @compiled
-def lone(width: Any, op: Any, arena: Any, stream: Any, params: Any) -> None:
-    """A convolution of one image that has a pixel a lane."""
+def pixel_lane(width: Any, op: Any, arena: Any, stream: Any, params: Any) -> None:
+    """A convolution of one image that has one pixel per lane."""
     out, at, bias = arena + 4 * op.target, stream + 4 * op.stream, floats(params + 4 * op.params)
     for o in range(op.channels):
-        at = lone_pixels(width, arena + 4 * op.source, at, bias[o], out, op.low, op.high)
+        at = pixel_lane_channel(width, arena + 4 * op.source, at, bias[o], out, op.low, op.high)
         out += 4 * op.target_channel
 
 
@@ -121,10 +122,10 @@ def _small_tiles(width: Any, rows: Any, columns: Any, op: Any, arena: Any, strea
         floats(params + 4 * op.params),
         stream + 4 * op.stream,
     )
-    for block in range(op.blocks):
-        out, partial = arena + 4 * op.target, arena + 4 * op.second
+    for block in range(op.input_blocks):
+        out, partial = arena + 4 * op.target, arena + 4 * op.workspace
         for o in range(op.channels):
-            a, b = behind(op, params, o)
+            a, b = pool_affine(op, params, o)
             at = small_tile(
                 width,
                 rows,
@@ -134,7 +135,7 @@ def _small_tiles(width: Any, rows: Any, columns: Any, op: Any, arena: Any, strea
                 at,
                 partial,
                 int(block == 0),
-                int(block == op.blocks - 1) * (1 + op.flag),
+                int(block == op.input_blocks - 1) * (1 + op.pooled),
                 bias[o],
                 out,
                 4 * op.target_row,

@@ -73,12 +73,12 @@ def total_of(e: Emitter, sums: Values, tile: int) -> Values:
 def sparse_tile(  # type: ignore[no-untyped-def]
     _, width, rows, columns, strided, x, row, column, stream, partial, first, last, bias, out, out_row, low, high, a, b
 ):
-    """One output channel of a rows × columns tile, over one visit of the stream (see streams.py).
+    """One output channel of a rows × columns tile, over one visit of the stream (see weight_streams.sparse_stream).
 
     Starts from the bias if `first`, else from `partial`; ends as `end` says, in `out` or in `partial`;
     a and b scale and shift what a pool takes.
     `strided` is a tuple of two where inputs of neighbouring outputs do not lie side by side; then there are no pairs.
-    Returns the address behind the visit.
+    Returns the address after the visit.
     """
     lanes, height, breadth, apart = sides(width, rows, columns, strided)
     tile = height * breadth
@@ -120,7 +120,7 @@ def sparse_tile(  # type: ignore[no-untyped-def]
         def several(state: Values) -> Values:
             *sums, at = state
             if sets == IN_FLIGHT:  # a cache line of weights
-                e.ask_ahead(at)
+                e.prefetch_ahead(at)
             done: Values = []
             for k in range(sets):
                 done += add(sums[k * tile : (k + 1) * tile], e.at(at, k * 8))

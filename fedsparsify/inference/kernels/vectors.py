@@ -1,4 +1,4 @@
-"""Small vector operations beside the convolutions: shifting lanes, pooling a window, meeting other threads."""
+"""Vector code of the operations besides convolutions: copying and shifting lanes, borders, pooling a window."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ from numba import types
 from numba.extending import intrinsic
 
 from ...native.simd import FLOAT_BYTES, I32, I64, Emitter, Values, grid, sides
-from ..lowering.rows import ASLEEP, IDLE, JOB, YIELD_PLACE
-
-PATIENCE = 2000  # looks at a gate before the core is given away between them
-DROWSY = 6000  # looks before a helper sleeps
 
 
 @intrinsic
@@ -39,11 +35,11 @@ def copy_floats(_, run, target, source):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def ask_for(_, address):  # type: ignore[no-untyped-def]
-    """Ask for the cache line at an address, which will be written."""
+def prefetch(_, address):  # type: ignore[no-untyped-def]
+    """Prefetch the cache line at an address, which will be written."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        Emitter(builder, 1).ask(args[0], writing=True)
+        Emitter(builder, 1).prefetch(args[0], writing=True)
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
@@ -91,7 +87,7 @@ def frame(_, width, grid_rows, grid_columns, corner, row, rows, columns, fill): 
         outside = e.splat(fill)
 
         def hand(source: Any, target: Any, down: int, right: int) -> None:
-            """Each lane's vector element to the neighbour so far down and right; those who get none take the fill."""
+            """Each lane's element to the neighbour so far down and right; lanes without a source take the fill."""
             taken = []
             for lane in range(lanes):
                 i, j = lane // breadth % height - down, lane % breadth - right
@@ -183,88 +179,3 @@ def pool_squares(_, width, target, source, row, count, factor, shift, low, high)
 
     i64, f32 = types.int64, types.float32
     return types.void(width, i64, i64, i64, i64, f32, f32, f32, f32), generate
-
-
-def _spin(builder: Any, gate: Any, done: Any, limit: int | None, tired: Any) -> None:
-    """Look until `done` says so, giving the core away between looks after a while; `tired` after `limit` looks."""
-    look, wait, rest, go = (builder.append_basic_block(name) for name in ("look", "wait", "rest", "go"))
-    before = builder.block
-    builder.branch(look)
-    builder.position_at_end(look)
-    looks = builder.phi(I64)
-    looks.add_incoming(ir.Constant(I64, 0), before)
-    builder.cbranch(done(), go, wait)
-    builder.position_at_end(wait)
-    more = builder.add(looks, ir.Constant(I64, 1))
-    looks.add_incoming(more, wait)
-    builder.cbranch(builder.icmp_signed(">", more, ir.Constant(I64, PATIENCE)), rest, look)
-    builder.position_at_end(rest)
-    word = builder.add(gate, ir.Constant(I64, 8 * YIELD_PLACE))
-    give_away = builder.load(builder.inttoptr(word, I64.as_pointer()))
-    builder.call(builder.inttoptr(give_away, ir.FunctionType(I32, []).as_pointer()), [])
-    if limit is not None:
-        with builder.if_then(builder.icmp_signed(">", more, ir.Constant(I64, limit))):
-            tired()
-    looks.add_incoming(more, builder.block)
-    builder.branch(look)
-    builder.position_at_end(go)
-
-
-@intrinsic
-def meet(_, gate, count):  # type: ignore[no-untyped-def]
-    """Come to a gate (a counter) and wait until `count` comings were counted."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = builder.inttoptr(args[0], I64.as_pointer())
-        builder.atomic_rmw("add", place, ir.Constant(I64, 1), "acq_rel")
-
-        def all_came() -> Any:
-            return builder.icmp_signed(">=", builder.load_atomic(place, "acquire", 8), args[1])
-
-        _spin(builder, args[0], all_came, None, None)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
-
-
-@intrinsic
-def take_number(_, counter):  # type: ignore[no-untyped-def]
-    """The next number of a counter, which no other thread gets."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.atomic_rmw("add", builder.inttoptr(args[0], I64.as_pointer()), ir.Constant(I64, 1), "acq_rel")
-
-    return types.int64(types.int64), generate
-
-
-@intrinsic
-def await_mail(_, state, gate):  # type: ignore[no-untyped-def]
-    """Wait at a mailbox until it holds a job (take it), says to quit, or patience ends (fall asleep); what it held."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = builder.inttoptr(args[0], I64.as_pointer())
-        idle, job, asleep = (ir.Constant(I64, value) for value in (IDLE, JOB, ASLEEP))
-
-        def full() -> Any:
-            return builder.icmp_signed("!=", builder.load_atomic(place, "acquire", 8), idle)
-
-        def tired() -> None:
-            builder.cmpxchg(place, idle, asleep, "acq_rel", "acquire")
-
-        _spin(builder, args[1], full, DROWSY, tired)
-        found = builder.load_atomic(place, "acquire", 8)
-        with builder.if_then(builder.icmp_signed("==", found, job)):
-            builder.cmpxchg(place, job, idle, "acq_rel", "acquire")
-        return found
-
-    return types.int64(types.int64, types.int64), generate
-
-
-@intrinsic
-def exchange(_, state, value):  # type: ignore[no-untyped-def]
-    """Put a value into a mailbox's state; what it held."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.atomic_rmw("xchg", builder.inttoptr(args[0], I64.as_pointer()), args[1], "acq_rel")
-
-    return types.int64(types.int64, types.int64), generate

@@ -1,1 +1,1 @@
-"""Where each value lies in memory: storage, levels, bands, arena."""
+"""From fused steps to places in memory: levels, storage of every value, bands, offsets in the arena."""

@@ -1,4 +1,7 @@
-"""Where the values of a level lie in the arena: close together, since what the nearest caches hold is fast."""
+"""The arena: where the values of a level lie, close together, so that they stay in the nearest caches.
+
+Input: a level and the storage of its values. Output: an offset in the arena for each storage.
+"""
 
 from __future__ import annotations
 
@@ -6,50 +9,51 @@ from collections.abc import Mapping
 from math import prod
 
 from ..frontend.steps import Flatten, Pool
-from .storage import Level, Place
+from .levels import Level
+from .storage import Storage
 
 LINE_FLOATS = 16  # of a cache line
 
 
-def allocate(level: Level, places: dict[str, Place], floats: int, workers: int, pools: Mapping[str, Pool]) -> int:
-    """Give each value of a level an offset from `floats` on; returns the first float behind them.
+def allocate(level: Level, storages: dict[str, Storage], floats: int, workers: int, pools: Mapping[str, Pool]) -> int:
+    """Give each value of a level an offset from `floats` on; returns the first float after them.
 
-    A value may take the room of one that nobody reads any more. Where lanes are whole images nobody rewrites the
-    zeros around a value, so that its room stays its own; the same where several workers run at once. Then each has
-    a band of its own, or a copy of what has a halo. Convolutions that do the pool behind them too need no room.
+    A value may reuse the memory of one that no later step reads. It does not at two times. Where lanes are whole
+    images the zeros around a value are written once, so that they must stay. Several workers run at once, each with a
+    band of its own or a copy of what has a halo. Convolutions that include the pool after them need no memory.
     """
     free: list[tuple[int, int]] = []  # (size, offset)
 
     def take(name: str) -> None:
         nonlocal floats
-        place = places[name]
-        size = -(-place.size // LINE_FLOATS) * LINE_FLOATS
-        if workers > 1 and (place.bands > 1 or place.haloed):
-            place.apart = size
+        storage = storages[name]
+        size = -(-storage.size // LINE_FLOATS) * LINE_FLOATS
+        if workers > 1 and (storage.bands > 1 or storage.haloed):
+            storage.worker_step = size
             size *= workers
-        fitting = [room for room in sorted(free) if room[0] >= size]
+        fitting = [space for space in sorted(free) if space[0] >= size]
         if fitting:
             free.remove(fitting[0])
-            rooms[name] = fitting[0]
+            taken[name] = fitting[0]
         else:
-            rooms[name] = size, floats
+            taken[name] = size, floats
             floats += size
-        place.offset = rooms[name][1]
+        storage.offset = taken[name][1]
 
-    rooms: dict[str, tuple[int, int]] = {}
+    taken: dict[str, tuple[int, int]] = {}
     steps = {step.name: step for step in level.steps}
-    for name in places:
+    for name in storages:
         if name not in steps:
             take(name)
     reads = {step.name: step.inputs for step in level.steps if step.name not in pools}
     reads |= {pool.name: steps[name].inputs for name, pool in pools.items() if name in steps}
     last_read = {name: k for k, names in enumerate(reads.values()) for name in names}
     for k, (name, inputs) in enumerate(reads.items()):
-        source = places[inputs[0]]
+        source = storages[inputs[0]]
         if isinstance(steps[name], Flatten) and source.channel == prod(source.block) * source.lanes:
-            places[name].offset = source.offset  # a view
+            storages[name].offset = source.offset  # a view
             continue
         take(name)
         if workers == 1 and level.grid != (1, 1):
-            free += [rooms[read] for read in dict.fromkeys(inputs) if last_read[read] == k]
+            free += [taken[read] for read in dict.fromkeys(inputs) if last_read[read] == k]
     return floats

@@ -1,11 +1,15 @@
-"""From steps to tables of operations over one arena: what runs for a block of images, with all it needs."""
+"""A program: what the kernels execute for one block of samples, with all that it needs.
+
+Input: steps, the shapes of their values, and the block of samples. Output: a `Program`: one table of operations per
+worker, the constants that they read, and the size of the arena.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,32 +18,33 @@ from ...model import Floats
 from ..frontend.fusion import Shape
 from ..frontend.steps import Step
 from ..layout.arena import LINE_FLOATS
-from ..layout.memory import Memory
-from ..layout.storage import separate_fills
-from .builder import Builder
-from .layers import Recipe
-from .rows import header_of
+from ..layout.memory_budget import MemoryBudget
+from ..layout.network_layout import SampleBlock
+from ..layout.pools import separate_fills
+from .builder import ProgramBuilder
+from .encoding import Table, encode, header_of
+from .kernel_choice import KernelChoice
 
 
 class Arena(NamedTuple):
-    """Working memory, its address, and bytes from one arena to the next where there are several."""
+    """Working memory, its address, and the bytes between arenas where there are several."""
 
     floats: Floats
     address: int
-    apart: int
+    step: int
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
     """A table of operations per worker and the constants they read, which threads share."""
 
-    tables: tuple[NDArray[Any], ...]
-    stream: NDArray[np.int32]
-    params: Floats
+    tables: tuple[Table, ...]
+    stream: NDArray[np.int32]  # packed weights of the sparse kernels
+    params: Floats  # biases, factors, and packed weights of the dense kernels
     indices: NDArray[np.int32]
     arena_floats: int
-    comings: int  # that the workers' gate counts in a run
-    memory: Memory  # that arenas are taken from
+    arrivals: int  # that the barrier counts in one run
+    memory: MemoryBudget  # that arenas are taken from
     arenas: list[Arena] = field(default_factory=list)  # that no run uses at present
 
     @cached_property
@@ -53,9 +58,9 @@ class Program:
 
     def arena(self, count: int = 1) -> Arena:
         """Working memory for one run, or for several at a time, zeroed and aligned."""
-        apart = -(-self.arena_floats // LINE_FLOATS) * LINE_FLOATS
-        floats = self.memory.zeros(count * apart, "the engine's working memory")
-        return Arena(floats, floats.ctypes.data, 4 * apart)
+        step = -(-self.arena_floats // LINE_FLOATS) * LINE_FLOATS
+        floats = self.memory.zeros(count * step, "the engine's working memory")
+        return Arena(floats, floats.ctypes.data, 4 * step)
 
     @property
     def arena_bytes(self) -> int:
@@ -64,7 +69,7 @@ class Program:
 
     @property
     def bytes(self) -> int:
-        """Memory of the prepared weights and tables."""
+        """Memory of the packed weights and tables."""
         arrays = (*self.tables, self.stream, self.params, self.indices)
         return sum(array.nbytes for array in arrays)
 
@@ -72,23 +77,23 @@ class Program:
 def build_program(
     steps: Sequence[Step],
     shapes: dict[str, Shape],
-    lanes: int,
-    single: bool = False,
-    wide: int = 1,
-    kernels: str = "auto",
-    workers: int = 1,
-    recipes: dict[str, Recipe] | None = None,
-    memory: Memory | None = None,
+    block: SampleBlock,
+    kernel_option: str = "auto",
+    choices: dict[str, KernelChoice] | None = None,
+    memory: MemoryBudget | None = None,
 ) -> Program:
-    """The program for one image (`single`), for as many as there are lanes, or for `wide` times that many flat ones.
+    """The program for a block of samples.
 
-    Several workers share each step's channels and meet where one needs what another wrote. Recipes that were chosen
-    before are kept, and new ones are added to them. What does not fit into `memory` is refused before it is made.
+    Several workers share each step's channels and wait where one needs what another wrote. Kernels in `choices` are
+    kept, and new choices are added to it. What does not fit into `memory` is refused before it is made.
     """
-    steps, recipes, memory = separate_fills(steps), {} if recipes is None else recipes, memory or Memory()
-    builder = Builder(steps, shapes, lanes, single, wide, kernels, workers, recipes, memory)
-    builder.build()
-    constants = builder.stream.joined(), builder.params.joined(), builder.indices.joined()
-    program = Program(builder.tables(), *constants, builder.arena_floats, builder.workers.comings, memory)
+    memory = memory or MemoryBudget()
+    builder = ProgramBuilder(
+        separate_fills(steps), shapes, block, kernel_option, {} if choices is None else choices, memory
+    )
+    writer = builder.build()
+    constants = writer.stream.joined(), writer.params.joined(), writer.indices.joined()
+    tables = tuple(encode(rows) for rows in writer.finished())
+    program = Program(tables, *constants, writer.arena_floats, writer.workers.arrivals, memory)
     memory.take(program.bytes, "the prepared network", program)
     return program

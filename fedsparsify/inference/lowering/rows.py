@@ -1,104 +1,192 @@
-"""The table that a program is: one row an operation, all numbers. Offsets and strides count floats."""
+"""Rows of a program: one dataclass per kind of operation; those of convolutions are in `convolution_rows.py`.
+
+`row_writer.py` makes them from steps; `encoding.py` encodes them into the table that the kernels execute. Offsets and
+distances count floats.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from enum import IntEnum
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import ClassVar, NamedTuple, Self
 
-import numpy as np
-from numpy.typing import NDArray
+from ..frontend.steps import Pair
+from ..kernels.program_table import Kind
+from ..layout.storage import Storage
 
-
-class Kind(IntEnum):
-    """What a row does."""
-
-    PACK = 0  # input → arena
-    UNPACK = 1  # arena → output
-    MOVE = 2  # arena → arena, into other lanes
-    HALO = 3
-    SPARSE = 4
-    DENSE = 5
-    WINOGRAD = 6
-    POOL = 7
-    AFFINE = 8
-    ADD = 9
-    CURVE = 10
-    SOFTMAX = 11
-    TRANSPOSE = 12  # flat input → arena
-    MEET = 13  # wait for the other workers
-    SMALL = 14  # a sparse convolution of small images
-    LINEAR = 15  # a sparse linear layer of one image
-    FETCH = 16  # what another worker made, into memory of one's own
-    LONE = 17  # a sparse convolution of one image of a pixel a lane
+VIEWS = ("source", "second", "target")  # fields that are a View
 
 
-_INTEGERS = (
-    "kind",
-    "image",  # first image of the block that the row serves; skipped where the batch has fewer
-    "source",
-    "second",  # the other summand of ADD; scratch of a convolution
-    "target",
-    "channels",  # of the target
-    "depth",  # channels of the source, where they differ
-    "source_channel",
-    "second_channel",
-    "target_channel",
-    "source_row",
-    "second_row",
-    "target_row",
-    "rows",
-    "columns",
-    "stride_row",  # source floats between two outputs
-    "stride_column",
-    "tile",
-    "blocks",  # of input channels
-    "stream",
-    "params",
-    "table",
-    "count",
-    "per_image",
-    "flag",
-    "corner",  # from the first output's place to the first input that it reads
-)
-OPERATION = np.dtype([(name, np.int64) for name in _INTEGERS] + [("low", np.float32), ("high", np.float32)])
+class View(NamedTuple):
+    """A value in memory: its first pixel, and the distances between channels and between rows."""
 
-PLANE_GAP = 64  # bytes between two frequencies' values, which else would all fall into one set of the nearest cache
-IDLE, JOB, ASLEEP, QUIT = range(4)  # states of a helper's mailbox
-MAIL_WORDS = ("state", "orders", "count", "x", "y", "comings", "together", "before", "worker")
-BEFORE, WORKER = MAIL_WORDS.index("before"), MAIL_WORDS.index("worker")
-YIELD_PLACE = 8  # the word of a gate that holds the address of the function that gives the core away
-NEXT_PLACE = 16  # the word of a gate that counts the orders that were taken
-ORDER_WORDS = ("program", "arena", "apart", "x", "y", "images")  # apart: bytes from a worker's arena to the next one's
-TILES = ((4, 4), (2, 4), (2, 2), (1, 4), (1, 2), (1, 1))  # rows × columns, as kernels.py numbers them
-
-
-STRIDED_TILES = (TILES[1], TILES[5])  # the two that strided convolutions have code for
-
-
-class Orders(NamedTuple):
-    """Programs to run, as the kernels read them (see ORDER_WORDS): the array, its address, how many."""
-
-    words: NDArray[np.int64]
-    address: int
-    size: int
+    origin: int
+    channel: int
+    row: int = 0
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[int]]) -> Orders:
-        """From the words of each."""
-        words = np.array(rows, np.int64).reshape(len(rows), len(ORDER_WORDS))
-        return cls(words, words.ctypes.data, len(rows))
+    def of(cls, storage: Storage) -> View:
+        """A value of the arena."""
+        return cls(storage.origin, storage.channel, storage.row)
+
+    def moved(self, channels: int, floats: int = 0) -> View:
+        """The view from a later channel on, and some floats further."""
+        return self._replace(origin=self.origin + channels * self.channel + floats)
 
 
-def header_of(table: NDArray[Any], *constants: NDArray[Any]) -> NDArray[np.int64]:
-    """What the kernels are told of a program: where its rows lie, how many there are, and where each constant lies."""
-    return np.array([table.ctypes.data, len(table), *(array.ctypes.data for array in constants)], np.int64)
+class Clamp(NamedTuple):
+    """The range that results are clamped to."""
+
+    low: float = -inf
+    high: float = inf
 
 
-def table_of(rows: Sequence[dict[str, Any]]) -> NDArray[Any]:
-    """Rows given by field; what a row does not name is zero."""
-    table = np.zeros(len(rows), OPERATION)
-    for row, values in zip(table, rows, strict=True):
-        for field, value in values.items():
-            row[field] = value
-    return table
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One operation of one worker."""
+
+    kind: ClassVar[Kind]
+    first_sample: int = 0  # of the block that the row serves; skipped where the batch has fewer
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarrierRow(Row):
+    """Wait until the barrier has counted so many arrivals since the run began."""
+
+    kind = Kind.BARRIER
+    arrivals: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelRow(Row):
+    """An operation that treats each channel alone, so that workers can divide them."""
+
+    target: View
+    channels: int = 0
+
+    def share(self, first: int, last: int, steps: Mapping[str, int]) -> Self:
+        """The row for some of the channels, with each of its views moved by so many floats more."""
+        views = {name: getattr(self, name).moved(first, steps[name]) for name in VIEWS if hasattr(self, name)}
+        return replace(self, channels=last - first, **views)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyRow(ChannelRow):
+    """Copy runs of floats, by a table of pairs (from, to) for each channel."""
+
+    source: View
+    pairs: int  # where the table lies in the indices
+    pair_count: int
+    pairs_per_sample: int
+    run: int  # floats per pair: 1, 2 or 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackRow(CopyRow):
+    """Input → arena."""
+
+    kind = Kind.PACK
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnpackRow(CopyRow):
+    """Arena → output."""
+
+    kind = Kind.UNPACK
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveRow(CopyRow):
+    """Arena → arena, into other lanes."""
+
+    kind = Kind.MOVE
+    prefetch: bool = False  # fetch the target's next channel into the cache, one channel ahead
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransposeRow(ChannelRow):
+    """Flat input → arena."""
+
+    kind = Kind.TRANSPOSE
+    source: View
+    depth: int  # features of a sample
+    samples: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HaloRow(ChannelRow):
+    """Write the border around each lane's block: pixels of the neighbouring blocks, or the fill."""
+
+    kind = Kind.HALO
+    block: Pair
+    halo: int  # where its widths, masks and outside cells lie in the indices
+    outside_count: int  # cells of the blocks that lie outside of the image
+    frame_rows: int  # rows of the lanes' grid where the halo is one pixel on every side, else 0
+    fill: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class FetchRow(ChannelRow):
+    """Copy pixels that another worker wrote."""
+
+    kind = Kind.FETCH
+    source: View
+    block: Pair
+    lane_mask: int  # where the mask of the lanes to copy lies in the indices
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolRow(ChannelRow):
+    """The largest or the mean value of windows, then scale and shift per channel, then a clamp."""
+
+    kind = Kind.POOL
+    source: View
+    block: Pair
+    windows: int  # where first and last rows and columns lie in the indices
+    params: int = 0  # where scales, shifts and the factors of means lie
+    mean: bool
+    squares: bool  # windows are 2 × 2, side by side
+    clamp: Clamp
+
+
+@dataclass(frozen=True, kw_only=True)
+class AffineRow(ChannelRow):
+    """Scale and shift per channel, then a clamp."""
+
+    kind = Kind.AFFINE
+    source: View
+    block: Pair
+    params: int = 0  # where scales and shifts lie
+    clamp: Clamp
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddRow(ChannelRow):
+    """The sum of two values, then a clamp."""
+
+    kind = Kind.ADD
+    source: View
+    second: View
+    block: Pair
+    clamp: Clamp
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActivationRow(ChannelRow):
+    """An activation other than a clamp."""
+
+    kind = Kind.ACTIVATION
+    source: View
+    block: Pair
+    activation: int  # the number of the function in kernels/activations.py
+    slope: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxRow(ChannelRow):
+    """Softmax over the channels, which one worker does alone."""
+
+    kind = Kind.SOFTMAX
+    source: View
+    block: Pair

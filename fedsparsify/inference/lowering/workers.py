@@ -1,30 +1,36 @@
-"""What each of several workers has of a value, and where they must wait for each other.
+"""The shares of several workers in a program: who writes which channels, and where workers must wait for each other.
 
-A value with a halo is kept once per worker, and each writes only its own copy: what another core wrote takes long to
-read, so that a worker fetches the others' pixels once, without their halos, and makes those itself.
+Input: which worker writes and reads which channels of a value, in the order of the program. Output: the rows of each
+worker with the barriers between them. A worker is one thread's share of a program.
+
+A value with a halo is stored once per worker, and each worker writes only its own copy: what another core wrote takes
+long to read. So a worker fetches the pixels of the others once, without their halos, and writes the halos itself.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..frontend.steps import Conv, Pair
-from ..layout.storage import Place
-from .layers import Recipe
-from .rows import Kind
+from ..kernels.program_table import Kind
+from ..layout.storage import Storage
+from .kernel_choice import KernelChoice
+from .rows import BarrierRow, Row
 
 EVEN_SHARE = 16  # channels are divided among workers in multiples of this, as dense kernels write so many
 WEIGHT_CYCLES = 2.5  # of a weight besides its products
 CROSSING_CYCLES = 36  # of a cache line that another core wrote
 HALO_CYCLES = 6  # of a line of a halo
-VISIT_WEIGHTS = 4  # that take as long as a visit of the sparse kernel does besides
+VISIT_WEIGHTS = 4  # weights that take as long as the fixed cost of a visit of the sparse kernel
+
+Bounds = list[int]  # how channels are divided: worker k has those from bounds[k] up to bounds[k + 1]
 
 
-class Lack(NamedTuple):
+class Missing(NamedTuple):
     """Channels that a worker must fetch from another."""
 
     worker: int
@@ -34,95 +40,95 @@ class Lack(NamedTuple):
 
 
 class Workers:
-    """The rows of every worker. Bounds, one more than there are workers, say how a value's channels are divided."""
+    """The rows of every worker."""
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.rows: list[list[dict[str, Any]]] = [[] for _ in range(count)]
-        self.comings = 0
-        self._fresh: dict[int, list[int]] = {}  # values written since the workers last met, and who wrote what
-        self._held: dict[int, list[int]] = {}  # values of which each worker's copy has only what it wrote itself
+        self.rows: list[list[Row]] = [[] for _ in range(count)]
+        self.arrivals = 0  # at the barrier, in one run
+        self._unsynchronized: dict[Storage, Bounds] = {}  # values written since the last barrier, and who wrote what
+        self._partial: dict[Storage, Bounds] = {}  # values of which each worker's copy has only what it wrote itself
 
-    def gather(self) -> None:
-        """Let all wait for each other."""
-        self.comings += self.count
+    def add_barrier(self) -> None:
+        """Let all workers wait for each other."""
+        self.arrivals += self.count
         for rows in self.rows:
-            rows.append({"kind": Kind.MEET, "count": self.comings})
-        self._fresh.clear()
+            rows.append(BarrierRow(arrivals=self.arrivals))
+        self._unsynchronized.clear()
 
-    def wrote(self, place: Place, bounds: list[int]) -> None:
-        """Note who wrote what. Of its band each reads only what it wrote itself, seams apart."""
-        if place.bands == 1:
-            self._fresh[id(place)] = bounds
-            if place.apart:
-                self._held[id(place)] = bounds
+    def record_write(self, storage: Storage, bounds: Bounds) -> None:
+        """Record who wrote what. Of a band each worker reads only what it wrote itself, seams apart."""
+        if storage.bands == 1:
+            self._unsynchronized[storage] = bounds
+            if storage.worker_step:
+                self._partial[storage] = bounds
 
-    def lacking(self, place: Place, bounds: list[int], whole: bool) -> list[Lack]:
-        """Let the workers meet where one reads what another may still be writing; what they must fetch then.
+    def before_read(self, storage: Storage, bounds: Bounds, whole: bool) -> list[Missing]:
+        """Add a barrier where one worker reads what another may still be writing; returns what they must then fetch.
 
-        Each reads the channels that it makes, or the `whole` value.
+        Each reads the channels that it writes next (`bounds`), or the `whole` value.
         """
-        written = (self._held if place.apart else self._fresh).get(id(place))
-        if not written or (not whole and written == bounds) or (alone(written) and alone(bounds)):
+        written = (self._partial if storage.worker_step else self._unsynchronized).get(storage)
+        if not written or (not whole and written == bounds) or (first_has_all(written) and first_has_all(bounds)):
             return []
-        if id(place) in self._fresh:
-            self.gather()
-        if not place.apart:
+        if storage in self._unsynchronized:
+            self.add_barrier()
+        if not storage.worker_step:
             return []
-        del self._held[id(place)]
+        del self._partial[storage]
         pairs = [(worker, other) for worker in range(self.count) for other in range(self.count) if worker != other]
         parts = list(pairwise(written))
-        return [Lack(worker, other, *parts[other]) for worker, other in pairs if parts[other][0] < parts[other][1]]
+        return [Missing(worker, other, *parts[other]) for worker, other in pairs if parts[other][0] < parts[other][1]]
 
-    def fresh(self, place: Place) -> bool:
-        """Whether somebody may still be writing a value."""
-        return id(place) in self._fresh
+    def unsynchronized(self, storage: Storage) -> bool:
+        """Whether a worker may still be writing a value."""
+        return storage in self._unsynchronized
 
-    def everywhere(self, place: Place) -> bool:
+    def complete_copies(self, storage: Storage) -> bool:
         """Whether each worker has, or will have, all channels of a value in its own copy."""
-        return place.apart > 0 and id(place) not in self._held
+        return storage.worker_step > 0 and storage not in self._partial
 
-    def bounds(self, place: Place) -> list[int]:
+    def bounds(self, storage: Storage) -> Bounds:
         """How a value's channels are divided: as they were written, else evenly."""
-        channels = place.shape[0]
+        channels = storage.shape[0]
         even = [min(channels, -(-channels * k // (EVEN_SHARE * self.count)) * EVEN_SHARE) for k in range(self.count)]
-        return self._held.get(id(place)) or self._fresh.get(id(place)) or [*even, channels]
+        return self._partial.get(storage) or self._unsynchronized.get(storage) or [*even, channels]
 
-    def all_channels(self, place: Place) -> list[Pair]:
-        """The same for each: everything."""
-        return [(0, place.shape[0])] * self.count
+    def all_channels(self, storage: Storage) -> list[Pair]:
+        """A share of all channels for every worker."""
+        return [(0, storage.shape[0])] * self.count
 
-    def first_alone(self, place: Place) -> list[int]:
+    def first_only(self, storage: Storage) -> Bounds:
         """Bounds that leave all channels to the first worker."""
-        return [0, *[place.shape[0]] * self.count]
+        return [0, *[storage.shape[0]] * self.count]
 
-    def fair_bounds(self, step: Conv, source: Place, target: Place, recipe: Recipe) -> list[int]:
-        """Divide the output channels so that each worker gets about as much to do; in groups, all go to one.
+    def fair_bounds(self, step: Conv, source: Storage, target: Storage, choice: KernelChoice) -> Bounds:
+        """Divide a convolution's output channels so that the workers take about as long; groups all go to the first.
 
-        So they do where a worker would wait longer for what others wrote than it takes to make the rest itself.
+        So do all channels where waiting for what others wrote would take longer than computing the rest.
         """
         channels = target.shape[0]
         if self.count == 1 or step.groups > 1:
-            return self.first_alone(target)
-        if recipe.kind in (Kind.DENSE, Kind.WINOGRAD):
+            return self.first_only(target)
+        if choice.kind in (Kind.DENSE, Kind.WINOGRAD):
             load, share = np.arange(1, channels + 1), EVEN_SHARE
         else:
-            load, share = np.cumsum(step.weight.per_output() + VISIT_WEIGHTS * recipe.blocks), 1
-            if load[-1] * (prod(target.block) + WEIGHT_CYCLES) < _crossing(step, source):
-                return self.first_alone(target)
+            load, share = np.cumsum(step.weight.per_output() + VISIT_WEIGHTS * choice.input_blocks), 1
+            if load[-1] * (prod(target.block) + WEIGHT_CYCLES) < _crossing_cycles(step, source):
+                return self.first_only(target)
         cuts = [int(np.searchsorted(load, load[-1] * k / self.count)) for k in range(1, self.count)]
         return [0, *(min(channels, round(cut / share) * share) for cut in cuts), channels]
 
 
-def _crossing(step: Conv, source: Place) -> float:
-    """Cycles that it takes to read a value that others wrote."""
+def _crossing_cycles(step: Conv, source: Storage) -> float:
+    """Cycles to read a value that others wrote."""
     lines = source.size // source.lanes
-    if not source.apart:
+    if not source.worker_step:
         return CROSSING_CYCLES * min(lines, step.weight.places.size)
     inner = source.shape[0] * prod(source.block)
     return CROSSING_CYCLES * inner + HALO_CYCLES * (lines - inner)
 
 
-def alone(bounds: list[int]) -> bool:
+def first_has_all(bounds: Bounds) -> bool:
     """Whether all channels are the first worker's."""
     return bounds[1] == bounds[-1]

@@ -1,45 +1,46 @@
-"""The engine's kernels as Python calls them."""
+"""The engine's compiled functions as Python calls them.
+
+Input: a vector width. Output: `NativeCalls`, whose arguments are 64-bit words, most of them addresses (see
+`kernels/dispatch.py`).
+"""
 
 from __future__ import annotations
 
 import ctypes
 
 from ...errors import ModelError
-from ...native.images import Kernels
+from ...native.code_images import CodeImage
 from ...ops import ACTIVATIONS
 
 ACTIVATION_FILES = tuple(f"ops/{type(operation).__module__.rpartition('.')[2]}.py" for operation in ACTIVATIONS)
-KERNELS = Kernels(
-    "inference",
-    "fedsparsify.inference.kernels.dispatch",
-    (7, 2),
-    ("inference/kernels", "inference/lowering/rows.py", *ACTIVATION_FILES),
+INFERENCE_CODE = CodeImage(
+    "inference", "fedsparsify.inference.kernels.dispatch", (7, 2), ("inference/kernels", *ACTIVATION_FILES)
 )
 
 
-class Native:
-    """The kernels for one width of vectors. Arguments are 64-bit words, most of them addresses; see kernels.py."""
+class NativeCalls:
+    """The compiled functions for one vector width."""
 
     def __init__(self, lanes: int) -> None:
-        self._serve, self.post = KERNELS(lanes)
+        self._serve, self.post = INFERENCE_CODE(lanes)
 
-    def execute(self, orders: int, count: int, arena: int, x: int, y: int) -> None:
-        """Carry out some orders, one after the other, in one arena."""
-        self._serve(orders, count, arena, x, y, 0, 0)
+    def execute(self, jobs: int, count: int, arena: int, x: int, y: int) -> None:
+        """Run some jobs, one after the other, in one arena."""
+        self._serve(jobs, count, arena, x, y, 0, 0)
 
-    def lead(self, mail: int, gate: int) -> None:
-        """Do one's part of the job in one's own mailbox."""
-        self._serve(0, 1, 0, 0, 0, mail, gate)
+    def run_share(self, slot: int, barrier: int) -> None:
+        """Do the calling thread's part of the jobs in its job slot."""
+        self._serve(0, 1, 0, 0, 0, slot, barrier)
 
-    def assist(self, mail: int, gate: int) -> None:
-        """Take jobs from a mailbox until none comes for a while."""
-        self._serve(0, 0, 0, 0, 0, mail, gate)
+    def run_until_idle(self, slot: int, barrier: int) -> None:
+        """Take jobs from a job slot until none comes for a while."""
+        self._serve(0, 0, 0, 0, 0, slot, barrier)
 
 
-def native_code(lanes: int) -> Native:
-    """The kernels for a width; compiled where no image of them was kept."""
+def native_calls(lanes: int) -> NativeCalls:
+    """The compiled functions for a vector width; compiled now where no code image was kept."""
     try:
-        return Native(lanes)
+        return NativeCalls(lanes)
     except ImportError as error:
         raise ModelError(
             "inference compiles its kernels once per machine: pip install 'fedsparsify[infer]'."
@@ -47,5 +48,5 @@ def native_code(lanes: int) -> Native:
 
 
 def yield_address() -> int:
-    """Where the function lies that gives the core to another thread."""
+    """The address of the function that yields the core to another thread."""
     return ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0

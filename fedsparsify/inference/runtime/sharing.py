@@ -1,35 +1,36 @@
-"""Whether threads that share an image are faster than one of them alone, at present.
+"""The sharing policy: whether several threads serve one sample faster than one thread, at present.
 
-Half of what a layer reads was written by another core. Where a machine's cores come to have no cache in common, as a
-virtual machine's may for seconds at a time, sharing can take longer than not sharing, so that both are tried now and
-then.
+Input: how long runs took, shared and alone. Output: the way of the next run.
+
+Half of what a layer reads was written by another core. Cores may come to have no cache in common, on a virtual machine
+for seconds at a time. Then sharing can take longer than not sharing, so that both ways are tried now and then.
 """
 
 from __future__ import annotations
 
-EVERY = 400  # runs from trial to trial
-TRIES = 4  # of each way in a trial
+TRIAL_INTERVAL = 400  # runs from trial to trial
+TRIALS = 4  # of each way
 
 
-class Pace:
-    """Which way the next image should go. Both give the same bits."""
+class SharingPolicy:
+    """Which way the next sample goes. Both ways give the same bits."""
 
     def __init__(self) -> None:
         self._runs = 0
-        self._faster = True
+        self._faster_shared = True
         self._best: dict[bool, float] = {}
 
     @property
     def shared(self) -> bool:
-        """Whether to share it."""
-        return self._runs < TRIES if self._runs < 2 * TRIES else self._faster
+        """Whether the next run is shared."""
+        return self._runs < TRIALS if self._runs < 2 * TRIALS else self._faster_shared
 
-    def took(self, seconds: float) -> None:
-        """How long it took, that way."""
-        if self._runs < 2 * TRIES:
+    def record(self, seconds: float) -> None:
+        """Record how long a run took, the way that `shared` said."""
+        if self._runs < 2 * TRIALS:
             self._best[self.shared] = min(seconds, self._best.get(self.shared, seconds))
         self._runs += 1
-        if self._runs == 2 * TRIES:
-            self._faster = self._best[True] <= self._best[False]
-        elif self._runs == EVERY:
+        if self._runs == 2 * TRIALS:
+            self._faster_shared = self._best[True] <= self._best[False]
+        elif self._runs == TRIAL_INTERVAL:
             self._runs, self._best = 0, {}

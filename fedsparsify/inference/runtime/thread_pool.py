@@ -1,4 +1,8 @@
-"""The threads of an engine. Helpers stay awake for a moment after each job, so that the next finds them ready."""
+"""The thread pool of an engine.
+
+Input: jobs. Output: their results, in the caller's output array. The caller is the first thread of the pool. The others
+stay awake for a moment after each run, so that the next finds them ready.
+"""
 
 from __future__ import annotations
 
@@ -12,92 +16,94 @@ from numpy.typing import NDArray
 
 from ...model import Floats
 from ...native.lines import address_of
+from ..kernels.job_words import ASLEEP, JOB, NEXT_JOB_WORD, PREVIOUS, QUIT, WORKER, YIELD_WORD
 from ..lowering.program import Arena, Program
-from ..lowering.rows import ASLEEP, BEFORE, JOB, NEXT_PLACE, QUIT, WORKER, YIELD_PLACE, Orders
-from .native_calls import Native, yield_address
+from .jobs import Jobs
+from .native_calls import NativeCalls, yield_address
 
 Words = NDArray[np.int64]
 
 
-class Mailbox(NamedTuple):
-    """What a worker is told: see operations.MAIL_WORDS."""
+class JobSlot(NamedTuple):
+    """Where a thread finds its jobs (see job_words.SLOT_WORDS)."""
 
     words: Words
     address: int
-    bell: Event
-    held: list[object]  # memory that the job's addresses point into; a helper outlives its crew
+    wake: Event
+    held: list[object]  # memory that the jobs' addresses point into; a thread outlives its pool
 
-    def post(self, native: Native, state: int) -> int:
-        """Put a state into it; what it held before."""
+    def post(self, native: NativeCalls, state: int) -> int:
+        """Set the state; returns the state before."""
         native.post(self.address, state)
-        return int(self.words[BEFORE])
+        return int(self.words[PREVIOUS])
 
 
-class Crew:
-    """The caller of a job, who leads, and helpers. One job at a time: hold `lock` while running."""
+class ThreadPool:
+    """The calling thread and its helpers. One run at a time: hold `lock` while running."""
 
-    def __init__(self, native: Native, threads: int) -> None:
+    def __init__(self, native: NativeCalls, threads: int) -> None:
         self.lock, self.process = Lock(), getpid()
-        self.lost = False  # where Ctrl-C came between the helpers' orders and the leader's part, they wait for ever
-        self._native, self._comings = native, 0
+        self.lost = False  # after Ctrl-C between posting the jobs and the caller's part, helpers wait for ever
+        self._native, self._arrivals = native, 0
         self._arenas: dict[Program, Arena] = {}
-        self._gate = np.zeros(NEXT_PLACE + 8, np.int64)
-        self._gate[YIELD_PLACE] = yield_address()
-        self._gate_address = address_of(self._gate)
-        self._mails = [_mailbox(worker, self._arenas) for worker in range(threads)]
-        for mail in self._mails[1:]:
-            words = native, mail, self._gate
+        self._barrier = np.zeros(NEXT_JOB_WORD + 8, np.int64)
+        self._barrier[YIELD_WORD] = yield_address()
+        self._barrier_address = address_of(self._barrier)
+        self._slots = [_job_slot(worker, self._arenas) for worker in range(threads)]
+        for slot in self._slots[1:]:
+            words = native, slot, self._barrier
             Thread(target=_help, args=words, name="fedsparsify-helper", daemon=True).start()
-        finalize(self, _dismiss, native, self._mails[1:])
+        finalize(self, _dismiss, native, self._slots[1:])
 
-    def arena(self, program: Program, members: int) -> Arena:
-        """Working memory of a program: one that its workers share, or one for each member, end to end."""
+    def arena(self, program: Program, threads: int) -> Arena:
+        """Working memory of a program: one that its workers share, or one per thread, end to end."""
         if program not in self._arenas:
-            self._arenas[program] = program.arena(1 if len(program.tables) > 1 else members)
+            self._arenas[program] = program.arena(1 if len(program.tables) > 1 else threads)
         return self._arenas[program]
 
     def clear(self) -> None:
-        """Free the working memory, unless a job runs in it; orders that point there are not served any more."""
+        """Free the working memory, unless a run uses it; jobs that point there are not served any more."""
         if self.lock.acquire(blocking=False):
             self.lost = True
             self._arenas.clear()
             self.lock.release()
 
-    def run(self, orders: Orders, members: int, x: Floats, y: Floats, comings: int) -> None:
-        """Some orders: each for the member of its number, who come to the gate so often, or, if never, for who is free.
+    def run(self, jobs: Jobs, threads: int, x: Floats, y: Floats, arrivals: int) -> None:
+        """Run jobs on some threads; returns when all are done.
 
-        Returns when every member is done.
+        With `arrivals` at the barrier, job k runs on thread k. Without, idle threads take the next job.
         """
-        together, self.lost = 0 if comings else members, True
-        self._gate[NEXT_PLACE] = 0
-        job = orders.address, orders.size, address_of(x), address_of(y), self._comings, together
-        for mail in self._mails[:members]:
-            mail.words[1:7], mail.held[1] = job, (orders, x, y)
-        for mail in self._mails[1:members]:
-            if mail.post(self._native, JOB) == ASLEEP:
-                mail.bell.set()
-        self._native.lead(self._mails[0].address, self._gate_address)
-        for mail in self._mails[:members]:
-            mail.held[1] = None
-        self._comings, self.lost = self._comings + (comings or members), False
+        queued, self.lost = 0 if arrivals else threads, True
+        self._barrier[NEXT_JOB_WORD] = 0
+        words = jobs.address, jobs.size, address_of(x), address_of(y), self._arrivals, queued
+        for slot in self._slots[:threads]:
+            slot.words[1:7], slot.held[1] = words, (jobs, x, y)
+        for slot in self._slots[1:threads]:
+            if slot.post(self._native, JOB) == ASLEEP:
+                slot.wake.set()
+        self._native.run_share(self._slots[0].address, self._barrier_address)
+        for slot in self._slots[:threads]:
+            slot.held[1] = None
+        self._arrivals, self.lost = self._arrivals + (arrivals or threads), False
 
 
-def _mailbox(worker: int, memory: object) -> Mailbox:
+def _job_slot(worker: int, memory: object) -> JobSlot:
     words = np.zeros(16, np.int64)
     words[WORKER] = worker
-    return Mailbox(words, address_of(words), Event(), [memory, None])
+    return JobSlot(words, address_of(words), Event(), [memory, None])
 
 
-def _help(native: Native, mail: Mailbox, gate: Words) -> None:
-    """Serve until no job comes for a while, then sleep until the bell rings."""
-    while mail.words[0] != QUIT:
-        native.assist(mail.address, address_of(gate))
-        if mail.words[0] == ASLEEP:
-            mail.bell.wait()
-        mail.bell.clear()
+def _help(native: NativeCalls, slot: JobSlot, barrier: Words) -> None:
+    """A helper thread: run jobs until none comes for a while, then sleep until woken."""
+    while slot.words[0] != QUIT:
+        native.run_until_idle(slot.address, address_of(barrier))
+        if slot.words[0] == ASLEEP:
+            slot.wake.wait()
+        slot.wake.clear()
 
 
-def _dismiss(native: Native, mails: list[Mailbox]) -> None:
-    for mail in mails:
-        mail.post(native, QUIT)
-        mail.bell.set()
+def _dismiss(native: NativeCalls, slots: list[JobSlot]) -> None:
+    """Let helper threads end."""
+    for slot in slots:
+        slot.post(native, QUIT)
+        slot.wake.set()

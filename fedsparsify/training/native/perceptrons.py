@@ -14,7 +14,7 @@ from ...config import Training
 from ...errors import ModelError
 from ...methods import Request, Score, Update
 from ...model import Layout
-from ...native.images import Kernels
+from ...native.code_images import CodeImage
 from ...native.lines import zeros
 from ...native.machine import lanes_here
 from ..sequence import in_sequence
@@ -23,7 +23,7 @@ from .layers import Linear, Memory, fill
 
 LETTERS: dict[type[nn.Module], str] = {nn.Flatten: "F", nn.Linear: "L", nn.ReLU: "R"}
 SOURCES = tuple(f"training/native/{name}.py" for name in ("kernels", "layers", "simd"))
-KERNELS = Kernels("training", "fedsparsify.training.native.kernels", (3,), SOURCES)
+KERNELS = CodeImage("training", "fedsparsify.training.native.kernels", (3,), SOURCES)
 
 
 def read_perceptron(module: nn.Module, layout: Layout) -> list[Linear] | None:

@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 
 from fedsparsify.inference.frontend.steps import Conv, Pool
 from fedsparsify.inference.frontend.weights import Weights
+from fedsparsify.inference.kernels.tiles import tile_for
 from fedsparsify.inference.kernels.winograd_numbers import POINTS, of_weights
-from fedsparsify.inference.layout.storage import Place, levels_of
-from fedsparsify.inference.lowering.packing import find_pairs, lone_stream, small_stream, sparse_stream, tile_for
+from fedsparsify.inference.layout.levels import levels_of
+from fedsparsify.inference.layout.storage import Storage
+from fedsparsify.inference.lowering.weight_streams import (
+    find_pairs,
+    pixel_lane_stream,
+    small_stream,
+    sparse_stream,
+)
 
 
 def conv(weight: list[object]) -> Conv:
@@ -24,7 +31,7 @@ def conv(weight: list[object]) -> Conv:
 def test_a_stream_by_hand() -> None:
     """Two output channels, one of which has kept nothing; each visit is three counts, then its entries."""
     step = conv([[[[0, 2]], [[3, 0]]], [[[0, 0]], [[0, 0]]]])
-    source = Place((2, 1, 2), (1, 1), (1, 2), lanes=4)
+    source = Storage((2, 1, 2), (1, 1), (1, 2), lanes=4)
     made = sparse_stream(step, source, blocks=1, paired=False)
     assert made[:3].tolist() == [2, 0, 0]
     assert made[[3, 5]].view(np.float32).tolist() == [2, 3]
@@ -32,10 +39,10 @@ def test_a_stream_by_hand() -> None:
     assert made[7:].tolist() == [0, 0, 0]
 
 
-def test_a_stream_of_lone_pixels_by_hand() -> None:
+def test_a_stream_of_one_pixel_per_lane_by_hand() -> None:
     """An image of 2 x 2: a count, then weights with the lanes that stay inside, above the offset of what they read."""
     step = replace(conv([[[[0, 0, 0], [0, 5, 6], [0, 0, 0]]], [[[7, 0, 0], [0, 0, 0], [0, 0, 0]]]]), padding=(1, 1))
-    made = lone_stream(step, Place((1, 2, 2), (2, 2), (1, 1), lanes=4))
+    made = pixel_lane_stream(step, Storage((1, 2, 2), (2, 2), (1, 1), lanes=4))
     floats = made.view(np.float32)
     assert (made[0], made[5]) == (2, 1)
     assert floats[[1, 3, 6]].tolist() == [5, 6, 7]
@@ -117,7 +124,7 @@ def test_a_stream_of_small_images_is_a_convolution(seed: int, density: float, bl
     """Played back weight by weight, it gives the dense sums."""
     rng = np.random.default_rng(seed)
     weight = (rng.normal(size=(3, 5, 3, 3)) * (rng.random((3, 5, 3, 3)) < density)).astype(np.float32)
-    source = Place((5, 2, 2), (1, 1), (2, 2), lanes=4)
+    source = Storage((5, 2, 2), (1, 1), (2, 2), lanes=4)
     made = small_stream(conv(weight.tolist()), source, blocks)
     found, at = np.zeros_like(weight), 0
     for visit in range(blocks * 3):

@@ -1,4 +1,4 @@
-"""How much memory an engine may take: counted in exact integers, before anything is allocated."""
+"""The memory budget of an engine: counted in exact integers, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class OutOfMemory(ModelError):
     """An engine would need more memory than it may take."""
 
 
-class Memory:
+class MemoryBudget:
     """What an engine may take and has taken, in bytes; what is freed may be taken again."""
 
     def __init__(self, limit: int | None = None) -> None:

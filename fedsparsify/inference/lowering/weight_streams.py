@@ -1,8 +1,10 @@
-"""Weights as the kernels read them."""
+"""Weights of sparse convolutions, packed into the streams that the kernels read.
+
+Input: a convolution and the storage of its input. Output: an array of 32-bit words: counts, weights and byte offsets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 from math import prod
 
@@ -10,33 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..frontend.steps import Conv, Pair
-from ..layout.storage import Place
+from ..layout.storage import Storage
 from .constants import check_bits, int32
-from .rows import STRIDED_TILES, TILES
 
 NEAR_BYTES = 40 * 1024  # of input that a tile reads over and over; most of it stays in the first-level cache
 SMALL_NEAR_BYTES = 24 * 1024  # the same of small images
 PAIRED_DENSITY = 0.08
 WORTHWHILE = 10  # weights per visit that pay for fetching and storing a tile's sums
-LONE_WORTHWHILE = 40  # the same where each serves one vector
+PIXEL_WORTHWHILE = 40  # the same where each weight serves one vector
 SMALL_WORTHWHILE = 320  # weights times pixels per visit, where nine loops share them
 
 
-def tile_for(block: Pair, lanes: int, stride: Pair = (1, 1)) -> int:
-    """The tile that covers a block at the least cost: sums to update plus what each weight costs besides."""
-    usable: Sequence[Pair] = TILES[1:] if lanes == 8 else TILES  # AVX2 has sixteen registers, the others twice that
-    if stride[1] > 1:
-        usable = STRIDED_TILES
-    fitting = [tile for tile in usable if tile[0] <= block[0] and tile[1] <= block[1]]
-
-    def cost(tile: Pair) -> float:
-        return -(-block[0] // tile[0]) * -(-block[1] // tile[1]) * (tile[0] * tile[1] + 2.5)
-
-    return TILES.index(min(fitting, key=cost))
-
-
 def pairs_pay(step: Conv, tile: Pair) -> bool:
-    """Whether enough neighbours survive, and a tile is large enough, for pairs to be worth two more loops a visit."""
+    """Whether enough neighbours survive, and a tile is large enough, for pairs to be worth two more loops per visit."""
     plain = step.stride == (1, 1) and step.dilation == (1, 1)
     return plain and tile[0] > 1 and step.weight.density > PAIRED_DENSITY
 
@@ -48,7 +36,7 @@ def channel_blocks(step: Conv, tile: Pair, lanes: int) -> int:
         (t - 1) * s + (k - 1) * d + 1 for t, s, k, d in zip(tile, step.stride, (kh, kw), step.dilation, strict=True)
     ]
     near = NEAR_BYTES // (sides[0] * sides[1] * lanes * 4)
-    weights = LONE_WORTHWHILE if tile == (1, 1) else WORTHWHILE
+    weights = PIXEL_WORTHWHILE if tile == (1, 1) else WORTHWHILE
     worthwhile = int(np.ceil(weights / max(step.weight.density * kh * kw, 1e-9)))
     return int(-(-depth // min(max(near, worthwhile, 1), depth)))
 
@@ -62,7 +50,7 @@ def small_blocks(step: Conv, tile: Pair, lanes: int) -> int:
     return int(-(-depth // min(max(near, worthwhile, 1), depth)))
 
 
-def sparse_stream(step: Conv, source: Place, blocks: int, paired: bool) -> NDArray[np.int32]:
+def sparse_stream(step: Conv, source: Storage, blocks: int, paired: bool) -> NDArray[np.int32]:
     """What the kernel reads: one visit per block of input channels and output channel.
 
     A visit is three counts, then so many single weights, pairs of horizontal and pairs of vertical neighbours; each
@@ -93,16 +81,16 @@ def sparse_stream(step: Conv, source: Place, blocks: int, paired: bool) -> NDArr
     return made
 
 
-def small_stream(step: Conv, source: Place, blocks: int) -> NDArray[np.int32]:
+def small_stream(step: Conv, source: Storage, blocks: int) -> NDArray[np.int32]:
     """What the kernel for small images reads: one visit per block of input channels and output channel.
 
-    A visit is nine counts, then the weights of each place of the kernel, each with its input channel's byte offset.
+    A visit is nine counts, then the weights of each position in the kernel, each with its input channel's byte offset.
     """
     outputs, depth = step.weight.shape[:2]
-    o, c, place = np.unravel_index(step.weight.places, (outputs, depth, 9))
+    o, c, position = np.unravel_index(step.weight.places, (outputs, depth, 9))
     visit = c // -(-depth // blocks) * outputs + o
-    order = np.argsort(9 * visit + place, kind="stable")
-    counts = np.bincount(9 * visit + place, minlength=9 * blocks * outputs).reshape(-1, 9)
+    order = np.argsort(9 * visit + position, kind="stable")
+    counts = np.bincount(9 * visit + position, minlength=9 * blocks * outputs).reshape(-1, 9)
     sizes = 2 * counts.sum(1) + 9
     made = np.empty(int(sizes.sum()), np.int32)
     made[(np.cumsum(sizes) - sizes)[:, None] + np.arange(9)] = int32(counts, f"layer {step.name!r}")
@@ -112,8 +100,8 @@ def small_stream(step: Conv, source: Place, blocks: int) -> NDArray[np.int32]:
     return made
 
 
-def lone_stream(step: Conv, source: Place) -> NDArray[np.int32]:
-    """What the kernel for an image of a pixel a lane reads: for each output channel a count, then so many entries.
+def pixel_lane_stream(step: Conv, source: Storage) -> NDArray[np.int32]:
+    """What the kernel for one pixel per lane reads: for each output channel a count, then so many entries.
 
     An entry is a weight, then a number: the offset of what it reads, in floats, and above it the lanes to keep.
     """
@@ -130,7 +118,7 @@ def lone_stream(step: Conv, source: Place) -> NDArray[np.int32]:
     made[np.arange(outputs) + 2 * (np.cumsum(counts) - counts)] = int32(counts, f"layer {step.name!r}")
     at = o + 1 + 2 * np.arange(o.size)
     made[at] = step.weight.values.view(np.int32)
-    check_bits(offsets, 16, f"layer {step.name!r}")  # never so, by plan.LONE_FLOATS
+    check_bits(offsets, 16, f"layer {step.name!r}")  # never exceeded: see storage.PIXEL_LANE_FLOATS
     made[at + 1] = (offsets & 0xFFFF | kept << 16).astype(np.uint32).view(np.int32)
     return made
 

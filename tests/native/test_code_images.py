@@ -16,9 +16,9 @@ from llvmlite import binding
 
 from fedsparsify.errors import ModelError
 from fedsparsify.inference.runtime import native_calls as native
-from fedsparsify.inference.runtime.native_calls import ACTIVATION_FILES, KERNELS
-from fedsparsify.native import codegen, images, machine
-from fedsparsify.native.images import PACKAGE, SHARED, Damaged, Kernels, keep, made_of, mapped
+from fedsparsify.inference.runtime.native_calls import ACTIVATION_FILES, INFERENCE_CODE
+from fedsparsify.native import code_images, codegen, machine
+from fedsparsify.native.code_images import PACKAGE, SHARED, CodeImage, Damaged, keep, made_of, mapped
 from fedsparsify.native.linking import LinkError, link
 from fedsparsify.native.machine import lanes_here
 from fedsparsify.training.native.perceptrons import KERNELS as TRAINING
@@ -37,10 +37,10 @@ def test_the_engine_needs_no_training_framework() -> None:
 
 @linked
 def test_serving_needs_no_compiler_once_an_image_is_kept() -> None:
-    native.native_code(lanes_here())  # keeps one, where none was
+    native.native_calls(lanes_here())  # keeps one, where none was
     code = (
-        "import sys; from fedsparsify.inference.runtime.native_calls import native_code; "
-        f"native_code({lanes_here()}); sys.exit('numba' in sys.modules or 'llvmlite' in sys.modules)"
+        "import sys; from fedsparsify.inference.runtime.native_calls import native_calls; "
+        f"native_calls({lanes_here()}); sys.exit('numba' in sys.modules or 'llvmlite' in sys.modules)"
     )
     assert run(code) == 0
 
@@ -53,7 +53,7 @@ def object_file(text: str) -> bytes:
     return bytes(machine.emit_object(binding.parse_assembly(text)))
 
 
-SOME = Kernels("some", "nowhere", (8, 2), ())
+SOME = CodeImage("some", "nowhere", (8, 2), ())
 TWO = """
 @numbers = private constant [4 x i64] [i64 10, i64 20, i64 30, i64 40]
 define i32 @second(ptr %result, ptr %exception, i64 %index, i64 %target) {
@@ -76,7 +76,7 @@ class Compiler:
     count = 0
     text = TWO
 
-    def __init__(self, kernels: Kernels, lanes: int) -> None:
+    def __init__(self, code: CodeImage, lanes: int) -> None:
         Compiler.count += 1
 
     def addresses(self) -> list[int]:
@@ -94,7 +94,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> type[Compiler]:
 
 
 def fresh(lanes: int) -> Any:
-    return images._functions.__wrapped__(SOME, lanes)
+    return code_images._functions.__wrapped__(SOME, lanes)
 
 
 @linked
@@ -200,7 +200,7 @@ def test_a_planted_link_in_place_of_the_lock_is_not_followed(
     precious.write_text("all my work")
     folder = tmp_path / "cache"
     folder.mkdir(mode=0o700)
-    monkeypatch.setattr(images, "_folders", lambda: [folder])
+    monkeypatch.setattr(code_images, "_folders", lambda: [folder])
     name = "-".join(["some-16", *(part or "" for part in made_of(SOME))])
     (folder / f"{name}.lock").symlink_to(precious)
     fresh(16)
@@ -220,7 +220,7 @@ def test_a_planted_link_in_place_of_the_lock_is_not_followed(
 def test_a_damaged_image_is_compiled_again_and_said_to_be(
     compiler: type[Compiler], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(images, "_folders", lambda: [tmp_path])
+    monkeypatch.setattr(code_images, "_folders", lambda: [tmp_path])
     fresh(16)
     (path,) = tmp_path.iterdir()
     data = bytearray(path.read_bytes())
@@ -239,12 +239,12 @@ def test_compiled_once_and_kept_where_it_can_be(
     compiler: type[Compiler], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(images, "_folders", lambda: [tmp_path / "file", tmp_path / "good"])
+    monkeypatch.setattr(code_images, "_folders", lambda: [tmp_path / "file", tmp_path / "good"])
     for _ in range(2):
         fresh(16)
     assert compiler.count == 1
     assert len(list((tmp_path / "good").iterdir())) == 1
-    monkeypatch.setattr(images, "made_of", lambda kernels: ("the same", "other compilers"))
+    monkeypatch.setattr(code_images, "made_of", lambda code: ("the same", "other compilers"))
     fresh(16)
     assert compiler.count == 2
 
@@ -253,31 +253,34 @@ def test_compiled_once_and_kept_where_it_can_be(
 def test_without_a_compiler_an_image_made_by_any_will_do(
     compiler: type[Compiler], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(images, "_folders", lambda: [tmp_path])
+    monkeypatch.setattr(code_images, "_folders", lambda: [tmp_path])
     fresh(16)
-    monkeypatch.setattr(images, "find_spec", lambda name: None)
+    monkeypatch.setattr(code_images, "find_spec", lambda name: None)
     sources, compilers = made_of.__wrapped__(SOME)
     assert (sources, compilers) == (made_of(SOME)[0], None)
-    monkeypatch.setattr(images, "made_of", lambda kernels: (sources, None))
+    monkeypatch.setattr(code_images, "made_of", lambda code: (sources, None))
     fresh(16)
     assert compiler.count == 1
     with pytest.raises(ImportError, match="needs numba"):
         fresh(8)
-    monkeypatch.setattr(native, "KERNELS", lambda lanes: fresh(8))
+    monkeypatch.setattr(native, "INFERENCE_CODE", lambda lanes: fresh(8))
     with pytest.raises(ModelError, match=r"pip install 'fedsparsify\[infer\]'"):
-        native.native_code(8)
+        native.native_calls(8)
 
 
 def test_images_lie_beside_the_package_or_in_the_users_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert images._folders() == [Path(images.__file__).parent / "__pycache__", tmp_path / "fedsparsify" / "kernels"]
+    assert code_images._folders() == [
+        Path(code_images.__file__).parent / "__pycache__",
+        tmp_path / "fedsparsify" / "kernels",
+    ]
 
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", homeless)
-    assert len(images._folders()) == 1
+    assert len(code_images._folders()) == 1
 
 
 @linked
@@ -285,10 +288,10 @@ def test_without_a_folder_or_an_image_it_compiles_every_time(
     compiler: type[Compiler], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(images, "_folders", lambda: [tmp_path / "file"])
+    monkeypatch.setattr(code_images, "_folders", lambda: [tmp_path / "file"])
     for _ in range(2):
         fresh(16)
-    monkeypatch.setattr(images, "_folders", lambda: [tmp_path / "good"])
+    monkeypatch.setattr(code_images, "_folders", lambda: [tmp_path / "good"])
     monkeypatch.setattr(compiler, "text", "define i32 @other() { ret i32 0 }")
     fresh(16)
     assert compiler.count == 3
@@ -300,25 +303,25 @@ def test_what_numba_keeps_where_there_are_no_images(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(codegen, "LINKED", False)
     monkeypatch.setattr(codegen.config, "CACHE_DIR", str(tmp_path))
     for hits in (0, 1):
-        made = codegen._compiled(post.py_func, 2, made_of(KERNELS))
+        made = codegen._compiled(post.py_func, 2, made_of(INFERENCE_CODE))
         address = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
         function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)(address)
-        mail, unused = np.arange(8), np.zeros(2, np.int64)
-        function(unused.ctypes.data, unused.ctypes.data + 8, mail.ctypes.data, 7)
-        assert mail.tolist() == [7, 1, 2, 3, 4, 5, 6, 0]
+        slot, unused = np.arange(8), np.zeros(2, np.int64)
+        function(unused.ctypes.data, unused.ctypes.data + 8, slot.ctypes.data, 7)
+        assert slot.tolist() == [7, 1, 2, 3, 4, 5, 6, 0]
         assert len(list(tmp_path.rglob("*.nbc"))) == 1, hits
     with pytest.raises(LinkError):
         codegen.Code.image(None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kernels", [KERNELS, TRAINING], ids=lambda kernels: kernels.name)
-def test_images_are_bound_to_the_processor_and_all_sources(monkeypatch: pytest.MonkeyPatch, kernels: Kernels) -> None:
-    before = made_of.__wrapped__(kernels)
-    assert before == made_of.__wrapped__(kernels)
-    monkeypatch.setattr(images, "processor", lambda: "another")
-    assert made_of.__wrapped__(kernels) != before
+@pytest.mark.parametrize("code", [INFERENCE_CODE, TRAINING], ids=lambda code: code.name)
+def test_images_are_bound_to_the_processor_and_all_sources(monkeypatch: pytest.MonkeyPatch, code: CodeImage) -> None:
+    before = made_of.__wrapped__(code)
+    assert before == made_of.__wrapped__(code)
+    monkeypatch.setattr(code_images, "processor", lambda: "another")
+    assert made_of.__wrapped__(code) != before
     native_folder = PACKAGE / "native"
-    needed = [PACKAGE.parent / f"{kernels.module.replace('.', '/')}.py", native_folder / "codegen.py"]
+    needed = [PACKAGE.parent / f"{code.module.replace('.', '/')}.py", native_folder / "codegen.py"]
     seen = set()
     while needed:
         seen.add(path := needed.pop())
@@ -329,8 +332,8 @@ def test_images_are_bound_to_the_processor_and_all_sources(monkeypatch: pytest.M
                 needed += [PACKAGE / file for file in ACTIVATION_FILES]
                 continue
             other = path.parents[len(dots) - 1] / package.rstrip(".") / f"{name}.py"
-            needed += [other] if other not in seen and other != native_folder / "images.py" else []
-    ours = {*kernels.files}
+            needed += [other] if other not in seen and other != native_folder / "code_images.py" else []
+    ours = {*code.files}
     assert seen <= ours | {native_folder / f"{name}.py" for name in SHARED}
     assert ours <= seen
 

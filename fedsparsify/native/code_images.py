@@ -1,7 +1,9 @@
-"""Kernels as Python calls them: mapped from an image that was kept on disk, else compiled now.
+"""Compiled functions as Python calls them: mapped from a code image that was kept on disk, else compiled now.
 
-Numba takes 60 MB to import and seconds to compile. What comes out is some 100 KB of machine code that needs neither
-numba nor LLVM, so that it is kept (see linking.py), and later processes start without them.
+Input: a `CodeImage`, which names the functions and their sources, and a vector width. Output: the functions.
+
+Numba takes 60 MB to import and seconds to compile. The result is some 100 KB of machine code that needs neither numba
+nor LLVM, so that it is kept as a code image (see linking.py), and later processes start without them.
 """
 
 from __future__ import annotations
@@ -41,20 +43,20 @@ Function = Callable[..., object]  # of 64-bit words, most of them addresses
 
 
 class Damaged(ValueError):
-    """An image that is not as it was written."""
+    """A code image that is not as it was written."""
 
 
 @dataclass(frozen=True)
-class Kernels:
-    """Functions that are compiled together and kept as one image."""
+class CodeImage:
+    """Functions that are compiled together and kept as one code image."""
 
-    name: str  # of the image's file
+    name: str  # of the code image's file
     module: str  # its `entries(lanes)` are the functions; importing it takes numba
     words: tuple[int, ...]  # that each function takes
     sources: tuple[str, ...]  # files and folders that the functions are made of, besides those of this package
 
     def __call__(self, lanes: int) -> list[Function]:
-        """The functions for a width of vectors; ImportError where no image was kept and there is no compiler."""
+        """The functions for a vector width; ImportError where no code image was kept and there is no compiler."""
         with _compiling:
             return _functions(self, lanes)
 
@@ -66,64 +68,64 @@ class Kernels:
 
     @property
     def head(self) -> Struct:
-        """Magic, checksum of all that follows it in the file, where in the image each function begins."""
+        """Magic, checksum of all that follows it in the file, where in the code each function begins."""
         return Struct(f"<8s{len(self.words) + 1}Q")
 
     @property
     def image_at(self) -> int:
-        """Where the image begins in its file."""
+        """Where the code begins in the file."""
         return -(-self.head.size // ALIGNMENT) * ALIGNMENT
 
 
 @cache
-def _functions(kernels: Kernels, lanes: int) -> list[Function]:
-    sources, compilers = made_of(kernels)
-    name = f"{kernels.name}-{lanes}-{sources}"
-    if compilers is None:  # an image made by any will do
+def _functions(code: CodeImage, lanes: int) -> list[Function]:
+    sources, compilers = made_of(code)
+    name = f"{code.name}-{lanes}-{sources}"
+    if compilers is None:  # a code image made by any compiler will do
         found = [path for folder in _folders() for path in sorted(folder.glob(f"{name}-*"))]
         paths = [path for path in found if path.suffix != LOCK]
     else:
         paths = [folder / f"{name}-{compilers}" for folder in _folders()]
     for path in paths:
         try:
-            return mapped(kernels, path)
+            return mapped(code, path)
         except Damaged as error:
-            _say(f"{error}. The {kernels.name} kernels are compiled again.")
+            _say(f"{error}. The {code.name} kernels are compiled again.")
         except (OSError, ValueError):
             continue
     if compilers is None:
-        raise ImportError(f"the {kernels.name} kernels are compiled once per machine, which needs numba")
+        raise ImportError(f"the {code.name} kernels are compiled once per machine, which needs numba")
     for path in paths:
         with suppress(OSError), _alone(path):
-            return _mapped_or_compiled(kernels, lanes, path)
-    return _compiled(kernels, lanes)
+            return _mapped_or_compiled(code, lanes, path)
+    return _compiled(code, lanes)
 
 
-def _mapped_or_compiled(kernels: Kernels, lanes: int, path: Path) -> list[Function]:
+def _mapped_or_compiled(code: CodeImage, lanes: int, path: Path) -> list[Function]:
     """What another process has kept while this one waited, else compiled now and kept."""
     with suppress(OSError, ValueError):
-        return mapped(kernels, path)
-    return _compiled(kernels, lanes, path)
+        return mapped(code, path)
+    return _compiled(code, lanes, path)
 
 
-def _compiled(kernels: Kernels, lanes: int, path: Path | None = None) -> list[Function]:
-    """The kernels, compiled; kept at `path`, and mapped from there, where that can be."""
+def _compiled(code: CodeImage, lanes: int, path: Path | None = None) -> list[Function]:
+    """The functions, compiled now; kept at `path`, and mapped from there, where that can be."""
     from .codegen import Code
 
-    code = Code(kernels, lanes)
+    made = Code(code, lanes)
     if path is not None:
         with suppress(LinkError, OSError, ValueError):
-            keep(kernels, path, *code.image())
-            return mapped(kernels, path)
-    return _callable(kernels, code.addresses(), code)
+            keep(code, path, *made.image())
+            return mapped(code, path)
+    return _callable(code, made.addresses(), made)
 
 
-def _callable(kernels: Kernels, addresses: Sequence[int], memory: object) -> list[Function]:
+def _callable(code: CodeImage, addresses: Sequence[int], memory: object) -> list[Function]:
     """Functions at addresses; `memory` holds what they point at."""
     held = memory, (unused := ctypes.create_string_buffer(16))
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))  # threads may run it while the interpreter ends
     made: list[Function] = []
-    for words, address in zip(kernels.words, addresses, strict=True):
+    for words, address in zip(code.words, addresses, strict=True):
         kind = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * words)
         # Numba hands results and exceptions back through two addresses first; there are none.
         made.append(partial(kind(address), ctypes.addressof(unused), ctypes.addressof(unused) + 8))
@@ -168,13 +170,13 @@ def _trusted(status: os.stat_result, path: Path) -> None:
         raise PermissionError(f"{path} could have been written by others (mode {stat.filemode(status.st_mode)})")
 
 
-def keep(kernels: Kernels, path: Path, image: bytes, places: Sequence[int]) -> None:
-    """Write an image; whoever maps it meanwhile sees the old file or the new one."""
+def keep(code: CodeImage, path: Path, image: bytes, starts: Sequence[int]) -> None:
+    """Write a code image; a process that maps it meanwhile sees the old file or the new one."""
     from tempfile import NamedTemporaryFile
 
     _own_folder(path.parent)
-    data = kernels.head.pack(MAGIC, 0, *places).ljust(kernels.image_at, b"\0") + image
-    data = kernels.head.pack(MAGIC, crc32(memoryview(data)[CHECKED_FROM:]), *places) + data[kernels.head.size :]
+    data = code.head.pack(MAGIC, 0, *starts).ljust(code.image_at, b"\0") + image
+    data = code.head.pack(MAGIC, crc32(memoryview(data)[CHECKED_FROM:]), *starts) + data[code.head.size :]
     with NamedTemporaryFile(dir=path.parent, prefix=".kernels-", delete=False) as file:
         try:
             file.write(data)
@@ -186,24 +188,24 @@ def keep(kernels: Kernels, path: Path, image: bytes, places: Sequence[int]) -> N
             raise
 
 
-def mapped(kernels: Kernels, path: Path) -> list[Function]:
-    """The functions of an image on disk. A file that is damaged, or that others could have written, is refused."""
+def mapped(code: CodeImage, path: Path) -> list[Function]:
+    """The functions of a code image on disk. A file that is damaged, or that others could have written, is refused."""
     _trusted(path.parent.stat(), path.parent)
     with open(os.open(path, os.O_RDONLY | _REGULAR), "rb") as file:
         status = os.fstat(file.fileno())
         _trusted(status, path)
         if not stat.S_ISREG(status.st_mode):
             raise PermissionError(f"{path} is not a regular file")
-        if status.st_size <= kernels.image_at:
+        if status.st_size <= code.image_at:
             raise Damaged(f"{path} is cut off")
         memory = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC)
-    magic, checksum, *places = kernels.head.unpack_from(memory)
+    magic, checksum, *starts = code.head.unpack_from(memory)
     if magic != MAGIC or crc32(memoryview(memory)[CHECKED_FROM:]) != checksum:
         raise Damaged(f"{path} is damaged")
-    if max(places) >= len(memory) - kernels.image_at:
+    if max(starts) >= len(memory) - code.image_at:
         raise Damaged(f"{path} is damaged: a function begins outside of its code")
-    start = np.frombuffer(memory, np.uint8).ctypes.data + kernels.image_at
-    return _callable(kernels, [start + place for place in places], memory)
+    first = np.frombuffer(memory, np.uint8).ctypes.data + code.image_at
+    return _callable(code, [first + start for start in starts], memory)
 
 
 def _say(line: str) -> None:
@@ -214,7 +216,7 @@ def _say(line: str) -> None:
 
 
 def _folders() -> list[Path]:
-    """Where images are kept: beside the package, else in the user's cache, in a folder that is the user's alone."""
+    """Where code images are kept: beside the package, else in the user's cache, in a folder of the user alone."""
     folders = [Path(__file__).parent / "__pycache__"]
     with suppress(RuntimeError):  # a user without a home
         folders.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedsparsify/kernels")
@@ -222,9 +224,9 @@ def _folders() -> list[Path]:
 
 
 @cache
-def made_of(kernels: Kernels) -> tuple[str, str | None]:
-    """What an image depends on: the kernels' sources and the processor; numba and LLVM, or None without them."""
-    paths = [*kernels.files, *(PACKAGE / "native" / f"{name}.py" for name in SHARED)]
+def made_of(code: CodeImage) -> tuple[str, str | None]:
+    """What a code image depends on: the functions' sources and the processor; numba and LLVM, or None without them."""
+    paths = [*code.files, *(PACKAGE / "native" / f"{name}.py" for name in SHARED)]
     sources = [processor().encode(), *(path.read_bytes() for path in paths)]
     specs = [find_spec(package) for package in ("numba", "llvmlite")]
     places = [Path(spec.origin).parent / "_version.py" for spec in specs if spec and spec.origin]

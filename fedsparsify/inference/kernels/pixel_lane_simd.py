@@ -1,8 +1,8 @@
-"""Vector code for convolutions of one image that lies in a single vector a channel, a pixel a lane.
+"""Vector code for convolutions of one image with one vector per channel and one pixel per lane.
 
-What a weight reads is the same vector for each of its places in the kernel, moved by some lanes, and zero where that
+Whatever its position in the 3 × 3 kernel, a weight reads the same vector, moved by some lanes, and zero where that
 leaves the image. So an entry holds a weight, the lanes to keep and an offset to any float: no halo is written, and all
-channels fit the nearest cache.
+channels fit the first-level cache.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .sparse_simd import IN_FLIGHT, total_of
 
 
 @intrinsic
-def lone_pixels(_, width, x, stream, bias, out, low, high):  # type: ignore[no-untyped-def]
-    """One output channel, along its part of a stream (see streams.lone_stream); the address behind it."""
+def pixel_lane_channel(_, width, x, stream, bias, out, low, high):  # type: ignore[no-untyped-def]
+    """One output channel, along its part of a weight_streams.pixel_lane_stream; returns the address after it."""
     (lanes,) = sides(width)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -41,7 +41,7 @@ def lone_pixels(_, width, x, stream, bias, out, low, high):  # type: ignore[no-u
 
         def several(state: Values) -> Values:
             *sums, at = state
-            e.ask_ahead(at)
+            e.prefetch_ahead(at)
             return [*(add(total, e.at(at, k * 8)) for k, total in enumerate(sums)), e.at(at, IN_FLIGHT * 8)]
 
         amount = ir.Constant(I64, IN_FLIGHT)

@@ -1,0 +1,26 @@
+"""Tiles of the sparse kernel: how many rows × columns of outputs it sums at a time.
+
+Input: the block of a layer's output. Output: the number of the tile for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+TILES = ((4, 4), (2, 4), (2, 2), (1, 4), (1, 2), (1, 1))  # rows × columns; a tile's number is its index
+TILE_4X4, TILE_2X4, TILE_2X2, TILE_1X4, TILE_1X2, TILE_1X1 = range(len(TILES))
+STRIDED_TILES = (TILES[TILE_2X4], TILES[TILE_1X1])  # the two that strided convolutions have code for
+WEIGHT_COST = 2.5  # of a weight besides its products, in products
+
+
+def tile_for(block: tuple[int, int], lanes: int, stride: tuple[int, int] = (1, 1)) -> int:
+    """The tile that covers a block at the least cost: sums to update plus the fixed cost of each weight."""
+    usable: Sequence[tuple[int, int]] = TILES[1:] if lanes == 8 else TILES  # AVX2 has 16 registers, the others 32
+    if stride[1] > 1:
+        usable = STRIDED_TILES
+    fitting = [tile for tile in usable if tile[0] <= block[0] and tile[1] <= block[1]]
+
+    def cost(tile: tuple[int, int]) -> float:
+        return -(-block[0] // tile[0]) * -(-block[1] // tile[1]) * (tile[0] * tile[1] + WEIGHT_COST)
+
+    return TILES.index(min(fitting, key=cost))

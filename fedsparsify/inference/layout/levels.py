@@ -1,0 +1,150 @@
+"""Levels: runs of steps whose values lie in memory in the same way.
+
+Input: steps with the shapes of their values. Output: levels, each with its grid of lanes and the block of each value.
+
+The lanes of a vector are a grid of spatial blocks, of one image or of several: with a 4 × 4 grid, lane 5 holds the
+block in the second row and second column. A 3 × 3 window then needs aligned loads only, pooling stays inside a lane,
+and the same kernel serves one image and a batch. Deep layers have small images, so the grid becomes coarser from level
+to level and more images share a vector; at 1 × 1 the lanes are images, and every operation fits. Where a batch meets
+layers that kept most of their weights, blocks are twice as wide as high, as Winograd's larger tile is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, prod
+
+from ...graph import INPUT
+from ..frontend.fusion import Shape
+from ..frontend.steps import Add, Conv, Flatten, Pair, Pool, Step
+
+GRIDS: dict[int, tuple[tuple[Pair, ...], ...]] = {  # of each level: the usual one, the one for wide blocks
+    16: (((4, 4), (4, 2)), ((2, 2), (2, 1)), ((1, 1),)),
+    8: (((2, 4), (4, 2)), ((2, 2), (2, 1)), ((1, 1),)),
+    4: (((2, 2), (2, 1)), ((1, 1),)),
+}
+DENSE_ENOUGH = 0.2  # density from which Winograd's larger tile takes less time than the weights that are left
+COMFORTABLE = 4  # pixels per side of a block below which a batch is better served by a coarser grid
+ROUNDINGS = (1, 2, 4, 8)
+WASTE = 1.2  # factor by which rounding may lengthen a block's side
+
+
+@dataclass(frozen=True)
+class Level:
+    """A run of steps that share a grid, and the block of each value it touches."""
+
+    grid: Pair
+    steps: tuple[Step, ...]
+    blocks: dict[str, Pair]
+    bands: int = 1  # of the image's rows, one per worker
+
+
+def windows(step: Conv | Pool, axis: int) -> tuple[int, int, int]:
+    """Span, stride and padding of a step along an axis."""
+    span = (step.weight.shape[2 + axis] - 1) * step.dilation[axis] + 1 if isinstance(step, Conv) else step.kernel[axis]
+    return span, step.stride[axis], step.padding[axis]
+
+
+def reach(step: Conv | Pool, axis: int, block: int, outputs: int) -> Pair:
+    """How many pixels before and after a block `outputs` windows touch."""
+    span, stride, padding = windows(step, axis)
+    return padding, max(0, (outputs - 1) * stride - padding + span - block)
+
+
+def levels_of(steps: Sequence[Step], shapes: dict[str, Shape], lanes: int, single: bool) -> list[Level]:
+    """Divide the steps into levels, of which each serves as many steps as it can."""
+    levels, start = [], 0
+    for usual, *others in GRIDS[lanes]:
+        level = _level(steps[start:], shapes, usual, single)
+        for wide in others:
+            if not single and mostly_dense(level.steps, shapes):
+                trial = _level(steps[start:], shapes, wide, single)
+                level = trial if len(trial.steps) >= len(level.steps) else level
+        if level.steps:
+            levels.append(level)
+        start += len(level.steps)
+    return levels
+
+
+def mostly_dense(steps: Sequence[Step], shapes: dict[str, Shape]) -> bool:
+    """Whether most products of some steps belong to layers that Winograd serves."""
+    products, dense = 0, 0
+    for step in steps:
+        if isinstance(step, Conv):
+            count = prod(step.weight.shape) * prod(shapes[step.name][1:])
+            products += count
+            dense += count * winograd_fits(step) * (step.weight.density > DENSE_ENOUGH)
+    return 2 * dense > products
+
+
+def winograd_fits(step: Conv) -> bool:
+    """Whether a convolution is of the kind that Winograd's transforms are for."""
+    return step.groups == 1 and step.weight.shape[2:] == (3, 3) and step.stride == step.dilation == (1, 1)
+
+
+def _level(steps: Sequence[Step], shapes: dict[str, Shape], grid: Pair, single: bool) -> Level:
+    """As many steps as a grid can serve."""
+    least = 1 if single else COMFORTABLE
+    trials = [_longest(steps, shapes, grid, rounding, least) for rounding in ROUNDINGS]
+    blocks, count = max(trials, key=lambda trial: (trial[1], -sum(map(prod, trial[0].values()))))
+    return Level(grid, tuple(steps[:count]), blocks)
+
+
+def _longest(
+    steps: Sequence[Step], shapes: dict[str, Shape], grid: Pair, rounding: int, least: int
+) -> tuple[dict[str, Pair], int]:
+    """How many steps fit a grid when blocks are rounded up, and their blocks."""
+    blocks: dict[str, Pair] = {}
+    for count, step in enumerate(steps):
+        entering = {name: _block(shapes[name], grid, rounding) for name in step.inputs if name not in blocks}
+        if any(b > WASTE * a for n, r in entering.items() for a, b in zip(_block(shapes[n], grid, 1), r, strict=True)):
+            return blocks, count
+        made = _fit(step, shapes, {name: blocks.get(name) or entering[name] for name in step.inputs}, grid, least)
+        if made is None:
+            return blocks, count
+        blocks |= entering
+        blocks[step.name] = made
+    return blocks, len(steps)
+
+
+def _block(shape: Shape, grid: Pair, rounding: int) -> Pair:
+    if grid == (1, 1):
+        return shape[1:]
+    sides = [ceil(side / (g * rounding)) * rounding for side, g in zip(shape[1:], grid, strict=True)]
+    return sides[0], sides[1]
+
+
+def _fit(step: Step, shapes: dict[str, Shape], blocks: dict[str, Pair], grid: Pair, least: int) -> Pair | None:
+    """The block that a step gives, or None where it does not fit the grid."""
+    block = blocks[step.inputs[0]]
+    if grid == (1, 1):
+        return shapes[step.name][1:]
+    if shapes[step.inputs[0]][1:] == (1, 1):
+        return None
+    match step:
+        case Flatten() | Pool(size=(_, _)):
+            return None
+        case Pool(mean=True) if step.ceil or (any(step.padding) and not step.count_padding):
+            return None
+        case Conv() | Pool():
+            made = []
+            for axis in (0, 1):
+                span, stride, _ = windows(step, axis)
+                outputs, rest = divmod(block[axis], stride)
+                fits = not rest and max(reach(step, axis, block[axis], outputs)) <= block[axis]
+                roomy = span == stride or block[axis] >= least
+                if not (fits and roomy and grid[axis] * outputs >= shapes[step.name][1 + axis]):
+                    return None
+                made.append(outputs)
+            return made[0], made[1]
+        case Add() if block != blocks[step.inputs[1]]:
+            return None
+    return block
+
+
+def inputs_of(level: Level) -> list[str]:
+    """Values that a level reads but does not make, the network's input apart."""
+    made = {step.name for step in level.steps}
+    read = dict.fromkeys(name for step in level.steps for name in step.inputs)
+    return [name for name in read if name not in made and name != INPUT]

@@ -1,0 +1,196 @@
+"""From steps and their layout to rows: level by level, step by step.
+
+Input: the layout of a network, the kernel chosen for each convolution, and the pools that convolutions include. Output:
+the rows of every worker and their constants, in `ProgramRows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+
+from ...graph import INPUT
+from ...model import Floats
+from ...ops import ACTIVATIONS
+from ..frontend.fusion import Shape
+from ..frontend.steps import Activation, Add, Affine, Conv, Flatten, Pool, Softmax, Step
+from ..layout.levels import inputs_of
+from ..layout.memory_budget import MemoryBudget
+from ..layout.network_layout import NetworkLayout
+from ..layout.storage import Storage
+from .convolution_rows import ConvolutionRow, OffsetsRow, StreamRow
+from .copy_rows import flatten, move_to_level, pack_input, unpack_output, write_halo
+from .index_tables import pool_windows
+from .kernel_choice import KernelChoice
+from .packed_layers import PackedLayer, pack, packing_bytes
+from .program_rows import ProgramRows
+from .rows import ActivationRow, AddRow, AffineRow, Clamp, PoolRow, SoftmaxRow, View
+
+ACTIVATION_NUMBERS = {operation.name: number for number, operation in enumerate(ACTIVATIONS)}
+WINDOW_BYTES = 40  # per output of a pool, of its tables while they are made
+Scaling = tuple[Floats, Floats] | None  # scale and shift per channel
+
+
+class RowWriter(ProgramRows):
+    """Writes the rows of a network."""
+
+    def __init__(
+        self,
+        layout: NetworkLayout,
+        shapes: Mapping[str, Shape],
+        output: str,
+        choices: Mapping[str, KernelChoice],
+        pools: Mapping[str, Pool],
+        memory: MemoryBudget,
+    ) -> None:
+        super().__init__(layout.block, layout.floats, memory)
+        self._layout, self._output, self._choices, self._pools = layout, output, choices, pools
+        self._later = layout.later_readers()
+        self._packed: dict[tuple[str, int], ConvolutionRow] = {}  # by step and first output channel
+        # The caller's arrays are stored as they come.
+        self._batch, self._logits = (Storage(shapes[name], (1, 1), shapes[name][1:], 1) for name in (INPUT, output))
+
+    def write(self) -> None:
+        """Write the rows of all samples of the block."""
+        for sample in range(0, self.block.samples, self._layout.samples[-1]):
+            self._write_level(len(self._layout.levels) - 1, sample)
+        if self.block.workers > 1:
+            self.workers.add_barrier()
+        self.expect(0, "the prepared network")
+
+    def _write_level(self, index: int, sample: int) -> None:
+        """All rows of a level's samples from `sample` on, after those of the finer levels that feed it."""
+        level, storages, samples = self._layout.levels[index], self._layout.storages[index], self._layout.samples
+        if index:
+            for start in range(0, samples[index], samples[index - 1]):
+                self._write_level(index - 1, sample + start)
+        if any(INPUT in step.inputs for step in level.steps):
+            pack_input(self, self._batch, storages[INPUT], sample, samples[index])
+            write_halo(self, storages[INPUT], sample)
+        for name in inputs_of(level):
+            write_halo(self, storages[name], sample)
+        for step in level.steps:
+            self._write_step(step, storages, sample)
+            write_halo(self, storages[step.name], sample)
+            for later in self._later[index][step.name]:
+                target = self._layout.storages[later][step.name]
+                move_to_level(self, storages[step.name], target, sample, samples[index], samples[later])
+            if step.name == self._output:
+                unpack_output(self, storages[step.name], self._logits, sample, samples[index])
+
+    def _write_step(self, step: Step, storages: dict[str, Storage], sample: int) -> None:
+        source, target = storages[step.inputs[0]], storages[step.name]
+        reads, writes, block = View.of(source), View.of(target), target.block
+        match step:
+            case Conv():
+                pool = self._pools.get(step.name)
+                self._write_convolution(step, source, target, storages[pool.name] if pool else None, sample)
+            case Pool() if self._pools.get(step.inputs[0]) is step:
+                return  # the convolution includes it
+            case Pool():
+                self._write_pool(step, source, target, sample)
+            case Affine():
+                clamp = Clamp(step.low, step.high)
+                affine = AffineRow(first_sample=sample, source=reads, target=writes, block=block, clamp=clamp)
+                scaling = step.affine
+                self.divide(affine, [source], target, lambda first, last: _scaling_of(scaling, first, last))
+            case Add():
+                other = storages[step.inputs[1]]
+                summed = AddRow(
+                    first_sample=sample,
+                    source=reads,
+                    second=View.of(other),
+                    target=writes,
+                    block=block,
+                    clamp=Clamp(step.low, step.high),
+                )
+                self.divide(summed, [source, other], target)
+            case Activation():
+                activated = ActivationRow(
+                    first_sample=sample,
+                    source=reads,
+                    target=writes,
+                    block=block,
+                    activation=ACTIVATION_NUMBERS[step.operation],
+                    slope=step.slope,
+                )
+                self.divide(activated, [source], target)
+            case Softmax():
+                bounds = self.workers.first_only(source)
+                self.before_read([source], bounds, sample, whole=True)
+                channels = source.shape[0]
+                row = SoftmaxRow(first_sample=sample, source=reads, target=writes, block=block, channels=channels)
+                self.workers.rows[0].append(row)
+                self.workers.record_write(target, bounds)
+            case Flatten():
+                flatten(self, source, target, sample)
+
+    def _write_pool(self, step: Pool, source: Storage, target: Storage, sample: int) -> None:
+        self.expect(WINDOW_BYTES * prod(target.block), f"layer {step.name!r}")
+        windows, factors = pool_windows(step, source, target)
+        row = PoolRow(
+            first_sample=sample,
+            source=View.of(source),
+            target=View.of(target),
+            block=target.block,
+            windows=self.indices.add(windows),
+            mean=step.mean,
+            squares=step.plain,
+            clamp=Clamp(step.low, step.high),
+        )
+
+        def params(first: int, last: int) -> Floats:
+            return np.concatenate([_scaling_of(step.affine, first, last), factors])
+
+        self.divide(row, [source], target, params)
+
+    def _write_convolution(
+        self, step: Conv, source: Storage, target: Storage, pooled: Storage | None, sample: int
+    ) -> None:
+        """One row per worker, with the weights of its own output channels, which are packed once for all samples."""
+        into = pooled or target
+        bounds = self.workers.fair_bounds(step, source, target, self._choices[step.name])
+        self.before_read([source], bounds, sample, whole=True)
+        shares = self.workers.all_channels(target) if target.bands > 1 else pairwise(bounds)
+        for worker, (first, last) in enumerate(shares):
+            if last == first:
+                continue
+            if (step.name, first) not in self._packed:
+                self._packed[step.name, first] = self._pack(step, source, target, pooled, first, last)
+            row = self._packed[step.name, first]
+            views = row.source.moved(0, worker * source.worker_step), row.target.moved(0, worker * into.worker_step)
+            self.workers.rows[worker].append(replace(row, first_sample=sample, source=views[0], target=views[1]))
+        self.workers.record_write(into, bounds)
+
+    def _pack(
+        self, step: Conv, source: Storage, target: Storage, pooled: Storage | None, first: int, last: int
+    ) -> ConvolutionRow:
+        """The row of some output channels, whose weights are packed and added to the constants."""
+        choice, part = self._choices[step.name], step.part(first, last)
+        self.expect(packing_bytes(choice, part, self.block.lanes), f"layer {step.name!r}")
+        layer = pack(choice, part, source, target)
+        if pooled:
+            scale, shift = np.split(_scaling_of(self._pools[step.name].affine, first, last), 2)
+            layer = layer.with_pool(scale, shift, View.of(pooled))
+        row = self._add_constants(layer)
+        return replace(row, target=row.target.moved(first))
+
+    def _add_constants(self, layer: PackedLayer) -> ConvolutionRow:
+        """A packed layer's row, with the offsets of its constants."""
+        self.reserve_workspace(layer.workspace)
+        row = replace(layer.row, params=self.params.add(layer.params))
+        if isinstance(row, StreamRow) and layer.stream is not None:
+            row = replace(row, stream=self.stream.add(layer.stream))
+        if isinstance(row, OffsetsRow) and layer.offsets is not None:
+            row = replace(row, offsets=self.indices.add(layer.offsets))
+        return row
+
+
+def _scaling_of(scaling: Scaling, first: int, last: int) -> Floats:
+    """Scales, then shifts, of some channels."""
+    scale, shift = scaling or (np.ones(last, np.float32), np.zeros(last, np.float32))
+    return np.concatenate([scale[first:last], shift[first:last]])
