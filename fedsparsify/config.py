@@ -123,7 +123,7 @@ class RunConfig(Training):
 
     def __repr__(self) -> str:
         sparsity = getattr(self.method, "sparsity", None)
-        shown = {"data": self.data, "network": self.network, "method": self.method_name}
+        shown: dict[str, object] = {"data": self.data, "network": self.network, "method": self.method_name}
         shown |= {} if sparsity is None else {"sparsity": sparsity}
         shown |= {"rounds": self.rounds, "clients": self.clients}
         return f"RunConfig({', '.join(f'{name}={plain(repr(value))}' for name, value in shown.items())}, …)"

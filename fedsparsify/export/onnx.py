@@ -52,7 +52,7 @@ class Builder:
     """ONNX nodes and the tensors they hold, as operations write them (see ops.base.Onnx)."""
 
     def __init__(self, model: SparseModel, shapes: Mapping[str, tuple[int, ...]], graph: Sequence[Node]) -> None:
-        self._tensors, self.shapes = model.tensors(), shapes
+        self._tensors, self.shapes = model.host_tensors(), shapes
         self._values = {INPUT, *(node.output for node in graph)}
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: dict[str, TensorProto] = {}

@@ -27,7 +27,7 @@ def whole_state(model: SparseModel, facts: Mapping[str, Any]) -> dict[str, np.nd
 
     A file without `state` has the model's tensors only; batch norms, recognised by their statistics, get a counter.
     """
-    tensors: dict[str, np.ndarray] = {name: array.copy() for name, array in model.tensors().items()}
+    tensors: dict[str, np.ndarray] = {name: array.copy() for name, array in model.host_tensors().items()}
     match facts.get("state"):
         case None:
             norms = [name.removesuffix(MEAN) for name in tensors if name.endswith(MEAN)]
