@@ -161,7 +161,7 @@ class RunConfig(Training):
 complete_docstring(RunConfig)
 
 
-def _method_table(method: Any, sparsity: float | None) -> tuple[type[Method], dict[str, Any]]:
+def _method_table(method: object, sparsity: float | None) -> tuple[type[Method], dict[str, Any]]:
     """The method's class and its settings, from a name, a table or a method."""
     if isinstance(method, Method):
         kind, table = type(method), {name: getattr(method, name) for name in settings(type(method))}

@@ -20,7 +20,7 @@ from ..wire.files import atomic
 OPSET, IR_VERSION = 20, 9  # the first with Gelu, and the oldest that carries it: the more runtimes read it
 
 
-def write_onnx(path: Path, model: SparseModel, facts: Mapping[str, Any], graph: Sequence[Node]) -> None:
+def write_onnx(path: Path, model: SparseModel, facts: Mapping[str, object], graph: Sequence[Node]) -> None:
     """The network, from preprocessed samples (batch, *shape) to logits."""
     if not isinstance(shape := facts.get("shape"), list):
         raise WireError("the file does not say the shape of a sample.")
