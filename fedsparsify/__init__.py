@@ -25,7 +25,8 @@ from . import errors
 if TYPE_CHECKING:
     from .average import majority, weighted
     from .config import RunConfig
-    from .data import load_dataset, partition
+    from .data.datasets import load_dataset
+    from .data.partition import partition
     from .federation.ledger import Entry
     from .federation.run import Result, run
     from .inference import Engine

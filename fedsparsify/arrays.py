@@ -1,69 +1,81 @@
-"""The few operations a model needs, for numpy arrays and torch tensors alike.
+"""The type of a model's arrays, and the few operations on them, for numpy arrays and torch tensors alike.
 
-Models live in numpy wherever they are sent or stored. A simulation on a GPU keeps them there as torch tensors between
-rounds; these functions are all that has to know. Torch is imported only where a tensor has been given.
+Models are numpy arrays wherever they are sent or stored. A simulation on a GPU keeps them there as torch tensors
+between rounds; only these functions tell the two apart. Torch is imported only for a tensor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-PIECE = 32_768
+if TYPE_CHECKING:
+    import torch
+
+Array: TypeAlias = "NDArray[Any] | torch.Tensor"
+FloatArray: TypeAlias = "NDArray[np.float32] | torch.Tensor"  # weights and scores
+BoolArray: TypeAlias = "NDArray[np.bool_] | torch.Tensor"  # masks
+CHUNK = 32_768  # entries that stay in the cache
 SAMPLE = 20_000  # scores drawn to bracket a rank; below some fifty times this, numpy's partition is as fast
 
 
-def is_numpy(array: Any) -> bool:
+def is_numpy(array: Array) -> bool:
     """Whether it is a numpy array rather than a torch tensor."""
     return isinstance(array, np.ndarray)
 
 
-def to_numpy(array: Any) -> NDArray[Any]:
-    """The array in the host's memory."""
-    if is_numpy(array) or not array.is_cuda:
+def _tensor(array: Array) -> torch.Tensor:
+    """The array, which must be a torch tensor."""
+    assert not isinstance(array, np.ndarray)
+    return array
+
+
+def to_numpy(array: Array) -> NDArray[Any]:
+    """The array as a numpy array; without a copy if it is one, or a tensor on the CPU."""
+    if isinstance(array, np.ndarray) or not array.is_cuda:
         return np.asarray(array)
     import torch
 
-    # Into pinned memory, or the driver would hold up whoever else talks to the GPU: 50 ms for vgg16.
+    # Into pinned memory: otherwise the driver holds up all other users of the GPU, 50 ms for vgg16.
     host = torch.empty_like(array, device="cpu", pin_memory=True).copy_(array, non_blocking=True)
     torch.cuda.current_stream(array.device).synchronize()
     return np.asarray(host.numpy())
 
 
-def placed(array: Any, like: Any) -> Any:
-    """The array brought to where `like` lives."""
-    if is_numpy(like):
+def placed(array: Array, like: Array) -> Array:
+    """The array on the device of `like`."""
+    if isinstance(like, np.ndarray):
         return to_numpy(array)
     import torch
 
     return torch.as_tensor(array).to(like.device)
 
 
-def copy(array: Any) -> Any:
+def copy(array: Array) -> Array:
     """An independent copy."""
-    return array.copy() if is_numpy(array) else array.clone()
+    return array.copy() if isinstance(array, np.ndarray) else array.clone()
 
 
-def filled(like: Any, size: int, value: Any, dtype: str) -> Any:
-    """A new flat array of `value`, where `like` lives."""
-    if is_numpy(like):
+def filled(like: Array, size: int, value: float, dtype: str) -> Array:
+    """A new flat array of `value`, on the device of `like`."""
+    if isinstance(like, np.ndarray):
         return np.full(size, value, dtype)
     import torch
 
     return torch.full((size,), value, dtype=getattr(torch, dtype), device=like.device)
 
 
-def dtype_name(array: Any) -> str:
+def dtype_name(array: Array) -> str:
     """`float32`, `bool`, …"""
     return str(array.dtype).removeprefix("torch.")
 
 
-def any_in_each(mask: Any, places: Sequence[slice]) -> list[bool]:
-    """Whether there is a True in each of several parts of a mask; a GPU is asked once."""
-    if is_numpy(mask):
+def any_in_each(mask: BoolArray, places: Sequence[slice]) -> list[bool]:
+    """Whether there is a True in each of several parts of a mask; with one wait for a GPU."""
+    if isinstance(mask, np.ndarray):
         return [bool(mask[place].any()) for place in places]
     import torch
 
@@ -71,56 +83,82 @@ def any_in_each(mask: Any, places: Sequence[slice]) -> list[bool]:
     return held
 
 
-def count(mask: Any) -> int:
+def count(mask: Array) -> int:
     """How many entries are true."""
-    return int(np.count_nonzero(mask)) if is_numpy(mask) else int(mask.count_nonzero())
+    return int(np.count_nonzero(mask)) if isinstance(mask, np.ndarray) else int(mask.count_nonzero())
 
 
-def float64(array: Any) -> Any:
+def count_nan(array: Array) -> int:
+    """How many entries are NaN."""
+    return count(np.isnan(array) if isinstance(array, np.ndarray) else array.isnan())
+
+
+def magnitude(array: FloatArray) -> FloatArray:
+    """The absolute value of each entry."""
+    return np.abs(array) if isinstance(array, np.ndarray) else array.abs()
+
+
+def float64(array: Array) -> Array:
     """The array in double precision."""
-    return array.astype(np.float64) if is_numpy(array) else array.double()
+    return array.astype(np.float64) if isinstance(array, np.ndarray) else array.double()
 
 
-def float32(array: Any) -> Any:
+def float32(array: Array) -> FloatArray:
     """The array in single precision."""
-    return array.astype(np.float32) if is_numpy(array) else array.float()
+    return array.astype(np.float32) if isinstance(array, np.ndarray) else array.float()
 
 
-def add_scaled(total: Any, array: Any, weight: float) -> None:
-    """total += weight · array in double precision; in pieces that stay in the cache."""
-    if not is_numpy(total):
-        total.add_(array, alpha=weight)
+def add_scaled(total: Array, array: Array, weight: float) -> None:
+    """total += weight · array in double precision, both on the same device."""
+    if not isinstance(total, np.ndarray):
+        total.add_(_tensor(array), alpha=weight)
         return
-    for start in range(0, len(total), PIECE):
-        piece = slice(start, start + PIECE)
+    for start in range(0, len(total), CHUNK):
+        piece = slice(start, start + CHUNK)
         total[piece] += np.multiply(array[piece], weight, dtype=np.float64)
 
 
-def all_finite(array: Any) -> bool:
-    """Whether every entry is a number."""
-    return bool(np.isfinite(array).all() if is_numpy(array) else array.isfinite().all())
+def all_finite(array: Array) -> bool:
+    """Whether every entry is finite."""
+    return bool(np.isfinite(array).all() if isinstance(array, np.ndarray) else array.isfinite().all())
 
 
-def zero_where(array: Any, mask: Any) -> None:
-    """Set the entries under `mask` to zero."""
-    if is_numpy(array):
+def zero_where(array: Array, mask: Array) -> None:
+    """Set the entries under `mask` to zero; both are on the same device."""
+    if isinstance(array, np.ndarray):
         array[mask] = 0
     else:
-        array.masked_fill_(mask, 0)  # by index, a GPU's host would wait to learn how many there are
+        array.masked_fill_(_tensor(mask), 0)  # by index, the host would wait for the number of entries
 
 
-def highest(values: Any, count: int, among: Any, alive: int) -> Any:
-    """Mask of the `count` highest values, of equals the first, among `alive` entries that are more than that.
+def put(array: Array, mask: Array, values: Array) -> None:
+    """Set the entries under `mask` to `values`; all three are on the same device."""
+    if isinstance(array, np.ndarray):
+        array[mask] = values
+    else:
+        array[_tensor(mask)] = _tensor(values)
 
-    On a GPU nothing waits: what may not stay sorts below everything else, and ties are counted where they lie. Sorting
-    there is also faster than selecting (`kthvalue` walks the whole array with one block of threads).
+
+def highest(values: Array, count: int, among: Array, alive: int) -> Array:
+    """Mask of the `count` highest values, of equals the first, among `alive` entries; there are more than `count`.
+
+    On a GPU nothing waits: entries outside `among` sort below all others, and ties are counted on the device. Sorting
+    there is also faster than selecting (`kthvalue` reads the whole array with one block of threads).
     """
-    if is_numpy(values):
-        threshold = kth_smallest(values[among] if alive < len(values) else values, alive - count)
-        mask = (values > threshold) & among
-        ties = np.flatnonzero((values == threshold) & among)
-        mask[ties[: count - int(np.count_nonzero(mask))]] = True
-        return mask
+    if isinstance(values, np.ndarray):
+        return _highest_in_numpy(values, count, to_numpy(among), alive)
+    return _highest_in_torch(values, count, _tensor(among))
+
+
+def _highest_in_numpy(values: NDArray[Any], count: int, among: NDArray[np.bool_], alive: int) -> NDArray[np.bool_]:
+    threshold = kth_smallest(values[among] if alive < len(values) else values, alive - count)
+    mask = np.asarray((values > threshold) & among)
+    ties = np.flatnonzero((values == threshold) & among)
+    mask[ties[: count - int(np.count_nonzero(mask))]] = True
+    return mask
+
+
+def _highest_in_torch(values: torch.Tensor, count: int, among: torch.Tensor) -> torch.Tensor:
     values = values.masked_fill(~among, -float("inf"))
     threshold = values.sort().values[len(values) - count - 1]
     mask, ties = values > threshold, (values == threshold) & among
@@ -135,13 +173,13 @@ def kth_smallest(values: NDArray[Any], k: int) -> Any:
 
 
 def _bracketed(values: NDArray[Any], k: int) -> Any:
-    """Floyd and Rivest's idea: a sample brackets the rank, and only what lies inside the bracket is partitioned."""
+    """Floyd and Rivest's idea: a sample brackets the rank, and only values inside the bracket are partitioned."""
     sample = np.sort(values[:: values.size // SAMPLE])
     middle, margin = k / values.size * sample.size, 4 * int(sample.size**0.5)
     low = sample[max(0, int(middle) - margin)]
     high = sample[min(sample.size - 1, int(middle) + margin)]
     below = int(np.count_nonzero(values < low))
     inside = values[(values >= low) & (values <= high)]
-    if not below < k <= below + inside.size:  # the sample misled us: rare, and only a matter of time
+    if not below < k <= below + inside.size:  # the sample was not typical: rare, and costs only time
         return np.partition(values, k - 1)[k - 1]
     return np.partition(inside, k - below - 1)[k - below - 1]

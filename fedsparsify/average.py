@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import arrays
+from .arrays import Array, BoolArray
 from .errors import ModelError
 from .model import Floats, Mask, SparseModel
 
@@ -21,8 +22,8 @@ class Tally:
     def __init__(self) -> None:
         self.count = 0
         self._weight = 0.0
-        self._sum: Any = None
-        self._votes: Any = None
+        self._sum: Array = np.zeros(0)
+        self._votes: Array = np.zeros(0, np.int32)
         self._first: SparseModel | None = None
 
     def add(self, model: SparseModel, weight: float) -> None:
@@ -40,16 +41,16 @@ class Tally:
         arrays.add_scaled(self._sum, model.weights, weight)
         self._votes += model.mask
 
-    def mean(self, mask: Mask | None = None) -> SparseModel:
+    def mean(self, mask: BoolArray | None = None) -> SparseModel:
         """The weighted mean, under `mask` or the union of all masks; entries that a model pruned count as zero."""
         if self._first is None:
             raise ModelError("there is no model to average")
         weights = arrays.float32(self._sum / self._weight)
         return SparseModel.masked(self._first.layout, weights, self._votes > 0 if mask is None else mask)
 
-    def majority(self) -> Mask:
+    def majority(self) -> BoolArray:
         """Eq. 3: the entries that at least half of the models kept; a tie keeps."""
-        return cast(Mask, 2 * self._votes >= self.count)
+        return 2 * self._votes >= self.count
 
 
 class HolderTally(Tally):
@@ -57,7 +58,7 @@ class HolderTally(Tally):
 
     def __init__(self) -> None:
         super().__init__()
-        self._held: Any = None
+        self._held: Array = np.zeros(0)
 
     def add(self, model: SparseModel, weight: float) -> None:
         """Add a model, counted `weight` times at the entries that it kept."""
@@ -66,12 +67,12 @@ class HolderTally(Tally):
             self._held = arrays.filled(model.weights, model.layout.trainable, 0.0, "float64")
         self._held += arrays.float64(model.mask) * weight
 
-    def mean(self, mask: Mask | None = None) -> SparseModel:
+    def mean(self, mask: BoolArray | None = None) -> SparseModel:
         """The mean of each entry over the models that kept it; statistics over all models."""
         mean = super().mean(mask)
         here, trainable = mean.mask & (self._held > 0), mean.layout.trainable
         weights = arrays.copy(mean.weights)
-        weights[:trainable][here] = arrays.float32(self._sum[:trainable][here] / self._held[here])
+        arrays.put(weights[:trainable], here, arrays.float32(self._sum[:trainable][here] / self._held[here]))
         return SparseModel(mean.layout, weights, mean.mask)
 
 
@@ -80,7 +81,7 @@ class MeanOf:
 
     def __init__(self) -> None:
         self._weight = 0.0
-        self._sum: Any = 0.0
+        self._sum: NDArray[np.float64] = np.zeros(())
 
     def add(self, array: Floats, weight: float) -> None:
         """Add an array, counted `weight` times."""
@@ -92,7 +93,7 @@ class MeanOf:
         """The mean of all arrays added."""
         if not self._weight:
             raise ModelError("there are no scores to average")
-        return cast(Floats, arrays.float32(self._sum / self._weight))
+        return (self._sum / self._weight).astype(np.float32)
 
 
 def weighted(models: Iterable[SparseModel], weights: Iterable[float]) -> SparseModel:

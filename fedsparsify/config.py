@@ -123,7 +123,7 @@ class RunConfig(Training):
 
     def __repr__(self) -> str:
         sparsity = getattr(self.method, "sparsity", None)
-        shown = {"data": self.data, "network": self.network, "method": self.method_name}
+        shown: dict[str, object] = {"data": self.data, "network": self.network, "method": self.method_name}
         shown |= {} if sparsity is None else {"sparsity": sparsity}
         shown |= {"rounds": self.rounds, "clients": self.clients}
         return f"RunConfig({', '.join(f'{name}={plain(repr(value))}' for name, value in shown.items())}, …)"
@@ -161,7 +161,7 @@ class RunConfig(Training):
 complete_docstring(RunConfig)
 
 
-def _method_table(method: Any, sparsity: float | None) -> tuple[type[Method], dict[str, Any]]:
+def _method_table(method: object, sparsity: float | None) -> tuple[type[Method], dict[str, Any]]:
     """The method's class and its settings, from a name, a table or a method."""
     if isinstance(method, Method):
         kind, table = type(method), {name: getattr(method, name) for name in settings(type(method))}

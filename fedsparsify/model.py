@@ -11,16 +11,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import arrays
+from .arrays import Array, BoolArray, FloatArray
 from .errors import ModelError
 
 Floats: TypeAlias = NDArray[np.float32]
 Mask: TypeAlias = NDArray[np.bool_]
+Flat = TypeVar("Flat", bound=Array)
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,9 @@ class Layout:
             offset += spec.size
         return places
 
-    def views(self, flat: Any) -> dict[str, Any]:
+    def views(self, flat: Flat) -> dict[str, Flat]:
         """Named, shaped views into a flat vector (a numpy array or a torch tensor); nothing is copied."""
-        return {spec.name: flat[self.slices[spec.name]].reshape(spec.shape) for spec in self}
+        return {spec.name: cast(Flat, flat[self.slices[spec.name]].reshape(spec.shape)) for spec in self}
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +122,8 @@ class SparseModel:
     """
 
     layout: Layout
-    weights: Floats  # (total,)
-    mask: Mask  # (trainable,)
+    weights: FloatArray  # (total,)
+    mask: BoolArray  # (trainable,)
 
     def __post_init__(self) -> None:
         for what, array, dtype, size in (
@@ -133,7 +135,7 @@ class SparseModel:
                     f"{what} must be {size:,} flat values of {dtype}. "
                     f"Received: shape {tuple(array.shape)} of {arrays.dtype_name(array)}"
                 )
-        if arrays.is_numpy(self.weights) and bool(((self.weights[: self.layout.trainable] != 0) & ~self.mask).any()):
+        if isinstance(self.weights, np.ndarray) and bool(((self.trainable_weights != 0) & ~self.mask).any()):
             raise ModelError("weights outside the mask must be zero; build the model with SparseModel.under(mask)")
 
     def __repr__(self) -> str:
@@ -153,40 +155,50 @@ class SparseModel:
         return cls.dense(Layout(*specs), np.concatenate([np.zeros(0, np.float32), *flat]))
 
     @classmethod
-    def dense(cls, layout: Layout, weights: Floats) -> SparseModel:
+    def dense(cls, layout: Layout, weights: FloatArray) -> SparseModel:
         """A model without pruned entries."""
         return cls(layout, weights, np.ones(layout.trainable, np.bool_))
 
-    def under(self, mask: Mask) -> SparseModel:
+    def under(self, mask: BoolArray) -> SparseModel:
         """The same weights under `mask` and the present mask: pruned entries stay pruned."""
         return SparseModel.masked(self.layout, self.weights, self.mask & arrays.placed(mask, self.mask))
 
     @classmethod
-    def masked(cls, layout: Layout, weights: Floats, mask: Mask) -> SparseModel:
+    def masked(cls, layout: Layout, weights: FloatArray, mask: BoolArray) -> SparseModel:
         """The model with every entry outside `mask` set to zero."""
         weights, mask = arrays.copy(weights), arrays.placed(mask, weights)
         arrays.zero_where(weights[: layout.trainable], ~mask)
         return cls(layout, weights, mask)
 
-    def with_weights(self, weights: Floats, finite: bool) -> SparseModel:
+    def with_weights(self, weights: FloatArray, finite: bool) -> SparseModel:
         """Other weights under the same mask; the caller knows whether they are all finite."""
         model = SparseModel(self.layout, weights, self.mask)
         model.__dict__.update(finite=finite, pruned=self.pruned)  # values of the cached properties
         return model
 
-    def beside(self, array: Any) -> SparseModel:
+    def beside(self, array: Array) -> SparseModel:
         """The same model on the device of `array`."""
         weights, mask = arrays.placed(self.weights, array), arrays.placed(self.mask, array)
         return SparseModel(self.layout, weights, mask)
 
     def on_host(self) -> SparseModel:
         """The same model in numpy arrays, as it is sent and stored."""
-        if arrays.is_numpy(self.weights):
+        if isinstance(self.weights, np.ndarray):
             return self
-        return SparseModel(self.layout, arrays.to_numpy(self.weights), arrays.to_numpy(self.mask))
+        return SparseModel(self.layout, self.host_weights, self.host_mask)
 
     @property
-    def trainable_weights(self) -> Floats:
+    def host_weights(self) -> Floats:
+        """The weights as a numpy array; not copied if they are one."""
+        return arrays.to_numpy(self.weights)
+
+    @property
+    def host_mask(self) -> Mask:
+        """The mask as a numpy array; not copied if it is one."""
+        return arrays.to_numpy(self.mask)
+
+    @property
+    def trainable_weights(self) -> FloatArray:
         """The weights that the mask covers."""
         return self.weights[: self.layout.trainable]
 
@@ -217,15 +229,19 @@ class SparseModel:
         """Whether every weight is finite."""
         return arrays.all_finite(self.weights)
 
-    def tensors(self) -> dict[str, Floats]:
+    def tensors(self) -> dict[str, FloatArray]:
         """Named, shaped views of the weights."""
         return self.layout.views(self.weights)
+
+    def host_tensors(self) -> dict[str, Floats]:
+        """Named, shaped numpy arrays; views of the weights if these are a numpy array."""
+        return self.layout.views(self.host_weights)
 
     def same_as(self, other: SparseModel) -> bool:
         """Equal to the bit: layout, weights and mask."""
         mine, theirs = self.on_host(), other.on_host()
         return (
             mine.layout == theirs.layout
-            and mine.weights.tobytes() == theirs.weights.tobytes()
-            and bool(np.array_equal(mine.mask, theirs.mask))
+            and mine.host_weights.tobytes() == theirs.host_weights.tobytes()
+            and bool(np.array_equal(mine.host_mask, theirs.host_mask))
         )

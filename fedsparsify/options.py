@@ -60,7 +60,7 @@ class Setting:
     optional: bool = False  # may be None
     length: int | None = None  # of a tuple: its number of values; -1: any number
 
-    def read(self, value: Any, where: str = "") -> Any:
+    def read(self, value: object, where: str = "") -> Any:
         """The value in the setting's type, or an error that says what was received."""
         name = where + self.name
         if self.optional and (value is None or value == NONE):
@@ -72,7 +72,7 @@ class Setting:
             raise ConfigError(f"{name} must be {many}. Received: {value!r}.")
         return tuple(self._one(one, name, value) for one in value)
 
-    def _one(self, value: Any, name: str, received: Any) -> Any:
+    def _one(self, value: object, name: str, received: object) -> Any:
         """One value in the setting's type."""
         if self.choices and value not in self.choices:
             raise ConfigError(f"{name} must be one of {', '.join(self.choices)}. Received: {received!r}.")

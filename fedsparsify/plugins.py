@@ -12,7 +12,7 @@ from .errors import ConfigError, FedSparsifyError, nearest
 from .text import described
 
 
-def load_named(name: str, known: Mapping[str, Any], what: str) -> Any:
+def load_named(name: str, known: Mapping[str, object], what: str) -> Any:
     """`known[name]`, or the attribute that `module:attribute` names; modules are also looked for where you stand."""
     if name in known:
         return known[name]
@@ -41,7 +41,7 @@ def load_named(name: str, known: Mapping[str, Any], what: str) -> Any:
     return found
 
 
-def call_named(function: Callable[..., Any], name: str, what: str, *arguments: Any) -> Any:
+def call_named(function: Callable[..., Any], name: str, what: str, *arguments: object) -> Any:
     """What a user's function returns; what it raises is named, and chained."""
     if not callable(function):
         raise ConfigError(f"{what} {name!r} must name a function. Received: {type(function).__name__}.")

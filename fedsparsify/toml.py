@@ -29,7 +29,7 @@ def loads(text: str) -> dict[str, Any]:
         return tomllib.loads(mended)
 
 
-def dumps(table: Mapping[str, Any]) -> str:
+def dumps(table: Mapping[str, object]) -> str:
     """The text of a table of plain values; tables inside it follow them."""
     inner = {name: value for name, value in table.items() if isinstance(value, Mapping)}
     lines = [assignment(name, value) for name, value in table.items() if name not in inner]
@@ -38,7 +38,7 @@ def dumps(table: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def assignment(name: str, value: Any) -> str:
+def assignment(name: str, value: object) -> str:
     """One line of a config file."""
     return f"{key(name)} = {literal(value, name)}"
 
@@ -48,7 +48,7 @@ def key(name: str) -> str:
     return name if BARE.fullmatch(name) else _text(name, name)
 
 
-def literal(value: Any, name: str = "a setting") -> str:
+def literal(value: object, name: str = "a setting") -> str:
     """A value as TOML writes it."""
     if value is None:
         return f'"{NONE}"'

@@ -25,7 +25,7 @@ def command(model: Path) -> None:
     console = Screen()
     table = Table("tensor", "shape", "kept", "of", "density", "")
     for spec in found.layout.tensors:
-        kept = int(np.count_nonzero(found.mask[found.layout.slices[spec.name]]))
+        kept = int(np.count_nonzero(found.host_mask[found.layout.slices[spec.name]]))
         density = kept / spec.size if spec.size else 1.0
         bar = "█" * round(BAR * density) or ("▏" if kept else "")
         table.add_row(
@@ -37,7 +37,7 @@ def command(model: Path) -> None:
         )
     console.print(table)
     dense, size = 4 * found.layout.total, model.stat().st_size
-    gzipped = len(zlib.compress(found.weights.tobytes()))
+    gzipped = len(zlib.compress(found.host_weights.tobytes()))
     lines = [
         f"{found.nonzero:,} of {found.layout.total:,} values, sparsity {found.sparsity:.4f}",
         f"{size:,} bytes: {dense / size:.1f}× smaller than dense float32 ({dense:,}), "

@@ -205,7 +205,7 @@ def cifar100() -> Dataset:
 
 def _cifar(home: Home, train: list[str], test: list[str], label_bytes: int, labels: tuple[str, ...] = ()) -> Dataset:
     """Records of label bytes (the last is the class) and 3,072 pixels; normalised by the training set's channels."""
-    raw: list[Any] = []
+    raw: list[NDArray[Any]] = []
     for names in (train, test):
         records = np.frombuffer(b"".join(map(home.read, names)), np.uint8).reshape(-1, label_bytes + 3072)
         raw += [records[:, label_bytes:].reshape(-1, 3, 32, 32), records[:, label_bytes - 1].astype(np.int64)]
@@ -326,12 +326,12 @@ def _read_npz(path: Path, parts: tuple[str, ...] = PARTS) -> dict[str, NDArray[A
         raise DataError(f"{path} cannot be read as an .npz of plain arrays: {error}") from error
 
 
-def _call(name: str) -> Any:
+def _call(name: str) -> object:
     """The value of a user's function."""
     return call_named(load_named(name, DATASETS, "data set"), name, "data set")
 
 
-def _own(name: str, parts: Mapping[str, Any]) -> Dataset:
+def _own(name: str, parts: Mapping[str, object]) -> Dataset:
     """A data set of a user's arrays: bytes are divided by 255, other numbers stay as they are."""
     if missing := [part for part in PARTS if part not in parts]:
         raise DataError(f"{name} must give {', '.join(PARTS)}. Missing: {', '.join(missing)}.")
@@ -341,7 +341,7 @@ def _own(name: str, parts: Mapping[str, Any]) -> Dataset:
     return Dataset(name, x_train, arrays["y_train"], x_test, arrays["y_test"], scale)
 
 
-def as_array(value: Any, what: str) -> NDArray[Any]:
+def as_array(value: object, what: str) -> NDArray[Any]:
     """An array of real numbers, or an error that says what was received."""
     try:
         array = np.asarray(value)

@@ -20,7 +20,7 @@ from ..wire.files import atomic
 OPSET, IR_VERSION = 20, 9  # the first with Gelu, and the oldest that carries it: the more runtimes read it
 
 
-def write_onnx(path: Path, model: SparseModel, facts: Mapping[str, Any], graph: Sequence[Node]) -> None:
+def write_onnx(path: Path, model: SparseModel, facts: Mapping[str, object], graph: Sequence[Node]) -> None:
     """The network, from preprocessed samples (batch, *shape) to logits."""
     if not isinstance(shape := facts.get("shape"), list):
         raise WireError("the file does not say the shape of a sample.")
@@ -52,7 +52,7 @@ class Builder:
     """ONNX nodes and the tensors they hold, as operations write them (see ops.base.Onnx)."""
 
     def __init__(self, model: SparseModel, shapes: Mapping[str, tuple[int, ...]], graph: Sequence[Node]) -> None:
-        self._tensors, self.shapes = model.tensors(), shapes
+        self._tensors, self.shapes = model.host_tensors(), shapes
         self._values = {INPUT, *(node.output for node in graph)}
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: dict[str, TensorProto] = {}

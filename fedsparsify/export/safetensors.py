@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from safetensors.numpy import save
 
@@ -14,7 +13,7 @@ from ..wire.files import atomic
 from ..wire.state import whole_state
 
 
-def write_safetensors(path: Path, model: SparseModel, facts: Mapping[str, Any]) -> None:
+def write_safetensors(path: Path, model: SparseModel, facts: Mapping[str, object]) -> None:
     """Every entry of the state dict under its own name."""
     said = {name: value for name, value in facts.items() if name != "state"}
     metadata = {name: value if isinstance(value, str) else json.dumps(value) for name, value in said.items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -13,7 +12,7 @@ from ..wire.files import atomic
 from ..wire.state import whole_state
 
 
-def write_torch(path: Path, model: SparseModel, facts: Mapping[str, Any]) -> None:
+def write_torch(path: Path, model: SparseModel, facts: Mapping[str, object]) -> None:
     """Every entry that a strict load asks for."""
     state = {name: torch.from_numpy(array) for name, array in whole_state(model, facts).items()}
     with atomic(path) as file:

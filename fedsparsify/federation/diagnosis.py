@@ -57,7 +57,7 @@ class Watch:
         if not round:
             return Diagnosis(probed.gradient_norm, probed.loss)
         mean, after = self._tally.mean().on_host(), merged.on_host()
-        weights = mean.trainable_weights.astype(np.float64)
+        weights = mean.host_weights[: mean.layout.trainable].astype(np.float64)
         whole = float(np.linalg.norm(weights))
         kept = before.layout.trainable - before.pruned
         went = max(0, merged.pruned - before.pruned)

@@ -75,7 +75,7 @@ class Engine:
             graph, tensors = load_network(model)
         else:
             whole = model if isinstance(model, SparseModel) else load(model)
-            graph, tensors = _checked(graph, whole), whole.tensors()
+            graph, tensors = _checked(graph, whole), whole.host_tensors()
         self.threads = threads or cores_here()
         self.lanes = lanes or lanes_here()
         if self.lanes not in GRIDS:

@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from ..model import SparseModel
+from ..model import Floats, SparseModel
 from ..options import option
 from ..schedule import ConstantSchedule, Schedule, check_at_least
-from ..scores import Scores, keep_top, weight_tensors_first
+from ..scores import keep_top, weight_tensors_first
 from .base import Client, Fit, Method, Score, Update, tally_scored
 
 
@@ -38,7 +38,7 @@ class AtInitialisation(Method):
         """The request of round 0."""
         raise NotImplementedError
 
-    def score(self, model: SparseModel, quantity: Scores) -> Scores:
+    def score(self, model: SparseModel, quantity: Floats) -> Floats:
         """A score per entry, higher = keep, from the client's answer."""
         raise NotImplementedError
 

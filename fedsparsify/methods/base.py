@@ -12,12 +12,13 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
+from ..arrays import BoolArray, FloatArray
 from ..average import MeanOf, Tally
 from ..errors import ModelError
-from ..model import Floats, Mask, SparseModel
+from ..model import Floats, SparseModel
 from ..options import check_options, complete_docstring, option
 from ..schedule import ConstantSchedule, GradualSchedule, Schedule
-from ..scores import Scores, keep_top, magnitude
+from ..scores import keep_top, magnitude
 from ..text import plain
 
 
@@ -117,11 +118,11 @@ class Update:
         more += f", fault={plain(repr(self.fault))}" if self.fault else ""
         return f"Update({self.model!r}, samples={self.samples}, loss={self.loss:.4g}{more})"
 
-    def under(self, mask: Mask) -> Update:
+    def under(self, mask: BoolArray) -> Update:
         """The same update with its model pruned to `mask`."""
         return replace(self, model=self.model.under(mask))
 
-    def only_scores(self, scores: Scores) -> Update:
+    def only_scores(self, scores: Floats) -> Update:
         """The same answer with scores and without weights: its model keeps only the statistics."""
         return replace(self, model=self.model.under(np.zeros(scores.size, np.bool_)), scores=scores)
 
@@ -251,7 +252,7 @@ def tally(updates: Iterable[Update], into: Tally | None = None) -> Tally:
     return sums
 
 
-def tally_scored(updates: Iterable[Update]) -> tuple[Tally, Scores]:
+def tally_scored(updates: Iterable[Update]) -> tuple[Tally, Floats]:
     """Sum the updates, and take the weighted mean of their scores."""
     sums, scores = Tally(), MeanOf()
     for update in updates:
@@ -267,7 +268,7 @@ class Purging(Method):
 
     sparsity: float = option(0.9, "final sparsity S_T, a fraction in [0, 1)")
 
-    def score(self, model: SparseModel, rng: np.random.Generator) -> Scores:
+    def score(self, model: SparseModel, rng: np.random.Generator) -> FloatArray:
         """Score of each trainable weight, higher = keep."""
         return magnitude(model)
 

@@ -45,7 +45,7 @@ class Blaming:
             ) from error
         raise MethodError(f"{self._name} raised {described(error)}.") from error
 
-    def wrong(self, expected: str, received: Any) -> MethodError:
+    def wrong(self, expected: str, received: object) -> MethodError:
         """An error that says what was expected."""
         return MethodError(f"{self._name} must {expected}. Received: {plain(repr(received), 120)}.")
 
@@ -74,7 +74,7 @@ def ask_client(method: Method, round: int, model: SparseModel) -> Client:
         answer = yield asked
 
 
-def _check_request(request: Any, model: SparseModel, blame: Blaming) -> None:
+def _check_request(request: object, model: SparseModel, blame: Blaming) -> None:
     if not isinstance(request, Fit | Score):
         raise blame.wrong("yield Fit and Score requests", request)
     if not isinstance(request.model, SparseModel) or request.model.layout != model.layout:
@@ -92,7 +92,7 @@ def _check_request(request: Any, model: SparseModel, blame: Blaming) -> None:
             raise blame.wrong("score with a temperature that is a number other than 0", request.temperature)
 
 
-def _check_update(update: Any, blame: Blaming) -> None:
+def _check_update(update: object, blame: Blaming) -> None:
     if not isinstance(update, Update):
         raise MethodError(f"{blame.wrong('return an Update', update)} {EXAMPLE}")
     if not isinstance(update.model, SparseModel):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import ConfigError
-from ..model import SparseModel
+from ..model import Floats, SparseModel
 from ..options import option
-from ..scores import Scores, grasp
+from ..scores import grasp
 from .at_initialisation import AtInitialisation
 from .base import Score
 
@@ -31,6 +31,6 @@ class Grasp(AtInitialisation):
         """H g on one batch."""
         return Score(model, by="hessian-gradient", per_class=self.per_class, temperature=self.temperature)
 
-    def score(self, model: SparseModel, quantity: Scores) -> Scores:
+    def score(self, model: SparseModel, quantity: Floats) -> Floats:
         """w ⊙ H g."""
         return grasp(model, quantity)

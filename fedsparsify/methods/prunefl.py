@@ -25,11 +25,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import to_numpy
 from ..errors import ConfigError
-from ..model import Layout, Mask, SparseModel
+from ..model import Floats, Layout, Mask, SparseModel
 from ..options import option
 from ..schedule import check_at_least, check_fraction
-from ..scores import Scores, keep_count, keep_in_each, magnitude
+from ..scores import keep_count, keep_in_each, magnitude
 from .base import Client, Fit, Method, Score, Update, tally, tally_scored
 
 UNIFORM_CONSTANT = 0.14
@@ -87,14 +88,14 @@ class PruneFL(Method):
         sums, squares = tally_scored(updates)
         return self.readjusted(round, sums.mean(), squares)
 
-    def readjusted(self, round: int, model: SparseModel, squares: Scores) -> SparseModel:
+    def readjusted(self, round: int, model: SparseModel, squares: Floats) -> SparseModel:
         """The model under its new mask; entries that return start at zero."""
         share = self.share * 0.5 ** (round / self.half_life)
         keep = worth_its_time(model.on_host(), squares, self.times, share)
         return SparseModel.masked(model.layout, model.weights, keep)
 
 
-def worth_its_time(model: SparseModel, squares: Scores, times: str, share: float) -> Mask:
+def worth_its_time(model: SparseModel, squares: Floats, times: str, share: float) -> Mask:
     """PruneFL's rule: protected entries stay; the others are added, best first, while they raise Σg² / (c + Σt)."""
     layout, gains = model.layout, squares.astype(np.float64)
     constant, cost = time_of_each(times, layout)
@@ -107,7 +108,7 @@ def worth_its_time(model: SparseModel, squares: Scores, times: str, share: float
     time = constant + cost[stays].sum() + np.cumsum(cost[best]) - cost[best]
     refused = np.flatnonzero(worth[best] * time <= gain)
     added = int(refused[0]) if refused.size else best.size
-    return keep_count(worth, int(np.count_nonzero(stays)) + added)
+    return to_numpy(keep_count(worth, int(np.count_nonzero(stays)) + added))
 
 
 def left_after(model: SparseModel, share: float) -> list[int]:

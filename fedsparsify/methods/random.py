@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..arrays import FloatArray
 from ..model import SparseModel
-from ..scores import Scores, random_order
+from ..scores import random_order
 from .base import Gradual
 
 
@@ -15,6 +16,6 @@ from .base import Gradual
 class Random(Gradual):
     """Clients fit under the global mask; the server averages and prunes at random every F rounds."""
 
-    def score(self, model: SparseModel, rng: np.random.Generator) -> Scores:
+    def score(self, model: SparseModel, rng: np.random.Generator) -> FloatArray:
         """A random order of what is left."""
         return random_order(model, rng)

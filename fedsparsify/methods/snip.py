@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..model import SparseModel
-from ..scores import Scores, snip
+from ..model import Floats, SparseModel
+from ..scores import snip
 from .at_initialisation import AtInitialisation
 from .base import Score
 
@@ -26,6 +26,6 @@ class Snip(AtInitialisation):
         """The gradient on one batch."""
         return Score(model, by="gradient", per_class=self.per_class)
 
-    def score(self, model: SparseModel, quantity: Scores) -> Scores:
+    def score(self, model: SparseModel, quantity: Floats) -> Floats:
         """|g ⊙ w|."""
         return snip(model, quantity)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..methods import METHODS
 from ..options import settings
@@ -21,13 +21,15 @@ TRAINING = ("batch_size", "lr", "momentum", "nesterov", "augment", "precision", 
 TUNED = {"every": "F", "exponent": "n", "aggregate": ""}  # settings that the paper's appendix varies, and their letters
 NAMES = {"fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "digits": "Digits"}
 
+Variant: TypeAlias = tuple[tuple[str, object], ...]  # names and values of settings
+
 
 @dataclass(frozen=True)
 class Series:
     """Runs that differ in their seeds alone."""
 
     method: str
-    variant: tuple[tuple[str, Any], ...]  # settings that are not the method's usual ones
+    variant: Variant  # settings that are not the method's usual ones
     sparsity: float | None
     runs: tuple[Run, ...]
 
@@ -37,7 +39,7 @@ class Series:
         special = ", ".join(_described(name, value) for name, value in self.variant)
         return label_of(self.method) + (f" ({plain(special, 100)})" if special else "")
 
-    def order(self) -> tuple[Any, ...]:
+    def order(self) -> tuple[object, ...]:
         """Place in legends and tables: by method, usual settings first, then by sparsity."""
         return rank_of(self.method), len(self.variant), str(self.variant), self.sparsity or 0.0
 
@@ -67,14 +69,14 @@ class Series:
         return min(self.complete or self.runs, key=lambda run: run.seed)
 
 
-def _described(name: str, value: Any) -> str:
+def _described(name: str, value: object) -> str:
     shown = worded(value)
     if name in TUNED:
         return f"{TUNED[name]} = {shown}" if TUNED[name] else shown
     return f"{name} {shown}"
 
 
-def worded(value: Any) -> str:
+def worded(value: object) -> str:
     """A setting's value as legends show it."""
     return f"{value:g}" if isinstance(value, float) else plain(value, 60)
 
@@ -97,7 +99,7 @@ class Environment:
         return str(self.table.get("split", "iid")) == "iid"
 
     @property
-    def family(self) -> tuple[Any, ...]:
+    def family(self) -> tuple[object, ...]:
         """A key that environments share if only their split differs: they are panels of one figure."""
         return tuple(self.table.get(key) for key in PLACE if key != "split")
 
@@ -134,7 +136,7 @@ class Environment:
     def series(self) -> list[Series]:
         """All series, in the order of legends and tables."""
         usual = self._usual_training()
-        found: dict[tuple[Any, ...], list[Run]] = {}
+        found: dict[tuple[str, Variant, float | None], list[Run]] = {}
         for run in self.runs:
             found.setdefault((run.method, _variant(run, usual[run.method]), run.sparsity), []).append(run)
         made = [
@@ -143,13 +145,13 @@ class Environment:
         ]
         return sorted(made, key=Series.order)
 
-    def _usual_training(self) -> dict[str, dict[str, Any]]:
+    def _usual_training(self) -> dict[str, dict[str, object]]:
         """Method → the settings of training that most of its runs have."""
-        seen: dict[tuple[str, str], Counter[Any]] = {}
+        seen: dict[tuple[str, str], Counter[object]] = {}
         for run in self.runs:
             for name in TRAINING:
                 seen.setdefault((run.method, name), Counter())[run.table.get(name)] += 1
-        found: dict[str, dict[str, Any]] = {}
+        found: dict[str, dict[str, object]] = {}
         for (method, name), values in seen.items():
             found.setdefault(method, {})[name] = values.most_common(1)[0][0]
         return found
@@ -175,7 +177,7 @@ class Environment:
         return next((one for one in known if one.first.table.get("momentum") == usual), known[0] if known else None)
 
 
-def _variant(run: Run, usual: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+def _variant(run: Run, usual: dict[str, object]) -> Variant:
     method = dict(run.table["method"])
     known = settings(METHODS[run.method]) if run.method in METHODS else {}
     special = {
@@ -189,7 +191,7 @@ def _variant(run: Run, usual: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 def varied(environment: Environment, key: str) -> list[Series]:
     """The largest set of series that differ only in one setting of the method."""
-    sets: dict[tuple[Any, ...], dict[Any, Series]] = {}
+    sets: dict[tuple[str, float | None, Variant], dict[object, Series]] = {}
     for one in environment.series:
         method = dict(one.runs[0].table["method"])
         if key in method:
@@ -201,20 +203,20 @@ def varied(environment: Environment, key: str) -> list[Series]:
     return [largest[value] for value in sorted(largest, key=_rank)] if len(largest) > 1 else []
 
 
-def _rank(value: Any) -> tuple[bool, float, str]:
+def _rank(value: object) -> tuple[bool, float, str]:
     """Numbers in their order, before anything else."""
-    number = isinstance(value, int | float)
-    return not number, float(value) if number else 0.0, str(value)
+    number = float(value) if isinstance(value, int | float) else None
+    return number is None, number or 0.0, str(value)
 
 
 def environments_of(runs: Iterable[Run]) -> list[Environment]:
     """Runs by environment, in a fixed order; each environment has a short name that fits a file."""
-    found: dict[tuple[Any, ...], list[Run]] = {}
+    found: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
         found.setdefault(tuple(run.table.get(key) for key in PLACE), []).append(run)
     names = list(NAMES)
 
-    def order(place: tuple[Any, ...]) -> tuple[Any, ...]:
+    def order(place: tuple[object, ...]) -> tuple[object, ...]:
         data, split = str(place[0]), str(place[4])
         return names.index(data) if data in names else len(names), data, place[2] or 0, split != "iid", str(place)
 
@@ -233,7 +235,7 @@ def unique(slug: str, taken: Collection[str]) -> str:
 
 def families_of(environments: Sequence[Environment]) -> list[list[Environment]]:
     """Environments grouped so that only the split differs within a group."""
-    found: dict[tuple[Any, ...], list[Environment]] = {}
+    found: dict[tuple[object, ...], list[Environment]] = {}
     for environment in environments:
         found.setdefault(environment.family, []).append(environment)
     return list(found.values())

@@ -8,10 +8,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
@@ -21,14 +22,18 @@ from .environments import Series
 from .runs import Run
 
 BLUE, VERMILION = "#0072B2", "#D55E00"  # from Okabe and Ito's palette for colour-blind readers
-GRID = {"alpha": 0.25, "linewidth": 0.6}
 SVG = {"svg.hashsalt": "fedsparsify", "svg.fonttype": "none"}  # the same figure is the same bytes; text stays text
 
 
-def canvas(panels: int = 1, width: float = 7.0, height: float = 4.0, **more: Any) -> tuple[Figure, list[Any]]:
+def show_grid(axes: Axes) -> None:
+    """A faint grid."""
+    axes.grid(alpha=0.25, linewidth=0.6)
+
+
+def canvas(panels: int = 1, width: float = 7.0, height: float = 4.0, sharey: bool = False) -> tuple[Figure, list[Axes]]:
     """A figure with some panels side by side."""
     figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots(1, panels, squeeze=False, **more)[0]
+    axes = figure.subplots(1, panels, squeeze=False, sharey=sharey)[0]
     for one in axes:
         one.spines["top"].set_visible(False)
     return figure, list(axes)
@@ -54,9 +59,9 @@ def drawn(text: str) -> str:
     return plain(text, 150).replace("$", r"\$").replace("_", " _", text.startswith("_"))
 
 
-def legend_below(figure: Figure, axes: Sequence[Any], columns: int = 4) -> None:
+def legend_below(figure: Figure, axes: Sequence[Axes], columns: int = 4) -> None:
     """One legend for all panels, below them, with each name once."""
-    named: dict[str, Any] = {}
+    named: dict[str, Artist] = {}
     for one in axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             named.setdefault(label, handle)
@@ -91,7 +96,7 @@ def draw_curves(run: Run, path: Path, title: str) -> None:
     left.plot(run.round, run.accuracy, color=BLUE, linewidth=1.6, marker=few)
     left.set(xlabel="round", ylim=(0, 1), title=drawn(title))
     left.set_ylabel("test accuracy", color=BLUE)
-    left.grid(**GRID)
+    show_grid(left)
     right = left.twinx()
     right.plot(run.round, run.nonzero, color=VERMILION, linewidth=1.6, linestyle="--", marker=few)
     right.set_ylabel("parameters left", color=VERMILION)
@@ -112,7 +117,7 @@ def draw_partition(counts: Sequence[Sequence[int]], path: Path) -> None:
     save(figure, path)
 
 
-def bars_of_holdings(axes: Any, counts: Sequence[Sequence[int]]) -> None:
+def bars_of_holdings(axes: Axes, counts: Sequence[Sequence[int]]) -> None:
     """One bar per client, stacked by class; colours run from the first class to the last."""
     table = np.asarray(counts)  # (clients, classes)
     tops = table.cumsum(1)
@@ -128,7 +133,7 @@ def bars_of_holdings(axes: Any, counts: Sequence[Sequence[int]]) -> None:
         axes.set_xticks(range(len(table)))
 
 
-def class_scale(figure: Figure, axes: Sequence[Any], classes: int) -> None:
+def class_scale(figure: Figure, axes: Sequence[Axes], classes: int) -> None:
     """The colours of the classes, beside the bars."""
     scale = matplotlib.cm.ScalarMappable(matplotlib.colors.BoundaryNorm(np.arange(classes + 1) - 0.5, 256), "viridis")
     ticks = range(classes) if classes <= 12 else range(0, classes, max(1, classes // 10))

@@ -124,7 +124,7 @@ def _history(path: Path, name: str, notes: list[str]) -> list[dict[str, Any]]:
     return lines
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and abs(value) < 2**1023 else None
 
 
@@ -155,7 +155,7 @@ def _total(lines: Sequence[Mapping[str, Any]]) -> int | None:
     return dense[0] if dense else None
 
 
-def _checked(check: Callable[[Any], T], path: Path, name: str, notes: list[str]) -> T | None:
+def _checked(check: Callable[[object], T], path: Path, name: str, notes: list[str]) -> T | None:
     """The content of a JSON file, if it exists and passes `check`."""
     try:
         return check(json.loads(path.read_text()))

@@ -68,9 +68,9 @@ def pack(environment: Environment) -> dict[str, Any]:
     }
 
 
-def _packed(run: Run, shared: Mapping[str, Any]) -> dict[str, Any]:
+def _packed(run: Run, shared: Mapping[str, object]) -> dict[str, object]:
     own = {key: value for key, value in flat(run.table).items() if key not in shared}
-    made: dict[str, Any] = {"name": run.name, "settings": own, "total": run.total, "seconds": round(run.seconds, 1)}
+    made: dict[str, object] = {"name": run.name, "settings": own, "total": run.total, "seconds": round(run.seconds, 1)}
     made |= {"model_bytes": run.model_bytes, "layers": [[layer.name, layer.kept, layer.size] for layer in run.layers]}
     made |= {name: getattr(run, name) for name in COLUMNS}
     made["accuracy"] = [round(value, 5) for value in run.accuracy]
@@ -90,7 +90,7 @@ def unpack(table: Mapping[str, Any]) -> list[Run]:
     return [_unpacked(made, shared, partition) for made in table["runs"]]
 
 
-def _unpacked(made: Mapping[str, Any], shared: Mapping[str, Any], partition: list[list[int]] | None) -> Run:
+def _unpacked(made: Mapping[str, Any], shared: Mapping[str, object], partition: list[list[int]] | None) -> Run:
     columns = {name: list(made[name]) for name in COLUMNS}
     optional = [made.get("sent_bytes"), *made.get("diagnosis", {}).values()]
     if not columns["round"] or len({len(column) for column in [*columns.values(), *filter(None, optional)]}) != 1:
@@ -131,19 +131,19 @@ def write_packed(environments: Sequence[Environment], folder: Path) -> list[Path
     return made
 
 
-def shared_settings(runs: Sequence[Run]) -> dict[str, Any]:
+def shared_settings(runs: Sequence[Run]) -> dict[str, object]:
     """The settings that all runs have in common, flat."""
     tables = [flat(run.table) for run in runs]
     return {key: value for key, value in tables[0].items() if all(key in t and t[key] == value for t in tables)}
 
 
-def flat(table: Mapping[str, Any]) -> dict[str, Any]:
+def flat(table: Mapping[str, Any]) -> dict[str, object]:
     """A config's table with keys such as `method.name` in place of the inner table."""
     method = {f"method.{key}": value for key, value in table["method"].items()}
     return {key: value for key, value in table.items() if key != "method"} | method
 
 
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+def _nested(flat: Mapping[str, object]) -> dict[str, object]:
     method = {key.removeprefix("method."): value for key, value in flat.items() if key.startswith("method.")}
     return {key: value for key, value in flat.items() if not key.startswith("method.")} | {"method": method}
 

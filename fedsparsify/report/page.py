@@ -69,7 +69,7 @@ def title_of(environments: Sequence[Environment]) -> str:
     return only.title
 
 
-def _environment(environment: Environment, many: bool) -> dict[str, Any]:
+def _environment(environment: Environment, many: bool) -> dict[str, object]:
     runs = [thinned(run) if many else run for run in environment.runs]
     place = {id(run): i for i, run in enumerate(environment.runs)}
     shared = shared_settings(runs)
@@ -99,14 +99,14 @@ def _environment(environment: Environment, many: bool) -> dict[str, Any]:
     }
 
 
-def _series(one: Series, place: dict[int, int]) -> dict[str, Any]:
+def _series(one: Series, place: dict[int, int]) -> dict[str, object]:
     look = look_of(one.method)
     drawn = {"colour": look.colour, "dark": look.dark, "marker": look.marker, "dense": look.dense}
     runs = [place[id(run)] for run in one.runs]
     return {"label": one.label, "method": look.label, "sparsity": one.sparsity, "runs": runs, **drawn}
 
 
-def _run(run: Run, shared: dict[str, Any]) -> dict[str, Any]:
+def _run(run: Run, shared: dict[str, object]) -> dict[str, object]:
     return {
         "name": run.name,
         "seed": run.seed,
@@ -129,12 +129,12 @@ def _run(run: Run, shared: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _lines(settings: Mapping[str, Any]) -> dict[str, str]:
+def _lines(settings: Mapping[str, object]) -> dict[str, str]:
     """Settings as lines of a config file, which the page joins again."""
     return {key: _line(key.removeprefix("method."), value) for key, value in settings.items()}
 
 
-def _line(key: str, value: Any) -> str:
+def _line(key: str, value: object) -> str:
     try:
         return assignment(key, value)
     except ConfigError as error:
@@ -145,7 +145,7 @@ def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> Any:
     """The value with null for NaN and infinity, which JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None

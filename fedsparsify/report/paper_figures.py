@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..text import plain
 from .environments import Environment, Series, families_of, slug_of, unique, varied, worded
-from .figures import GRID, Column, bars_of_holdings, canvas, class_scale, drawn, legend_below, over_seeds, write
+from .figures import Column, bars_of_holdings, canvas, class_scale, drawn, legend_below, over_seeds, show_grid, write
 from .paper import printed_rows
 from .runs import layer_counts
 from .style import SEQUENCE, layer_of, look_of
@@ -79,11 +80,11 @@ def followed(family: Sequence[Environment]) -> float | None:
     return max(levels, key=lambda level: (levels[level], level))
 
 
-def _panels(family: Sequence[Environment], **more: Any) -> tuple[Figure, list[Any]]:
-    figure, axes = canvas(len(family), max(7.0, PANEL * len(family)), HEIGHT, **more)
+def _panels(family: Sequence[Environment], sharey: bool) -> tuple[Figure, list[Axes]]:
+    figure, axes = canvas(len(family), max(7.0, PANEL * len(family)), HEIGHT, sharey)
     for one, environment in zip(axes, family, strict=True):
         one.set_title(drawn(environment.title if len(family) == 1 else environment.split))
-        one.grid(**GRID)
+        show_grid(one)
     if len(family) > 1:
         figure.suptitle(drawn(f"{family[0].data}, {family[0].clients}"))
     return figure, axes
@@ -110,7 +111,7 @@ def accuracy_against_sparsity(family: Sequence[Environment]) -> Figure | None:
             means = [one.mean for one in mine]
             below = [max(0.0, one.mean - min(one.finals)) for one in mine]  # a mean of equals may lie a bit off
             above = [max(0.0, max(one.finals) - one.mean) for one in mine]
-            style = {"color": look.colour, "marker": look.marker, "markersize": 5, "linewidth": 1.4}
+            style: dict[str, Any] = {"color": look.colour, "marker": look.marker, "markersize": 5, "linewidth": 1.4}
             style |= {"zorder": layer_of(mine[0].method), "linestyle": ":" if mine[0].variant else "-"}
             panel.errorbar(x, means, [below, above], capsize=2.5, elinewidth=0.9, label=drawn(label), **style)
         printed = [(place[row.sparsity], row.accuracy) for row in printed_rows(environment) if row.sparsity in place]
@@ -128,7 +129,7 @@ def _chosen(environment: Environment, level: float | None) -> list[Series]:
     return [one for one in usual if one.sparsity in (level, None)] or usual
 
 
-def _lines(panel: Any, series: Sequence[Series], x: Column, y: Column, colours: dict[str, str], **style: Any) -> None:
+def _lines(panel: Axes, series: Sequence[Series], x: Column, y: Column, colours: dict[str, str], **style: Any) -> None:
     for one in series:
         across, mean, low, high = over_seeds(one, x, y)
         few = "o" if len(across) < 3 else None
@@ -149,20 +150,20 @@ def _in_turn(series: Sequence[Series]) -> dict[str, str]:
     return {label: SEQUENCE[i % len(SEQUENCE)] for i, label in enumerate(labels)}
 
 
-def _scale(axes: Sequence[Any], series: Iterable[Series]) -> None:
+def _scale(axes: Sequence[Axes], series: Iterable[Series]) -> None:
     """Accuracy from 0 to a little above the highest, the same for all panels."""
     reached = [value for one in series for run in one.runs for value in run.accuracy if math.isfinite(value)]
     for panel in axes:
         panel.set_ylim(0, min(1.0, 0.05 + max(reached, default=0.95)))
 
 
-def _two_axes(panel: Any, series: Sequence[Series], colours: dict[str, str]) -> Any:
+def _two_axes(panel: Axes, series: Sequence[Series], colours: dict[str, str]) -> Axes:
     """Accuracy on the left axis, kept parameters (dashed) on the right."""
     _lines(panel, series, lambda run: run.round, lambda run: run.accuracy, colours)
     return _sizes(panel, series, [colours[one.label] for one in series])
 
 
-def _sizes(panel: Any, series: Sequence[Series], colours: Sequence[str]) -> Any:
+def _sizes(panel: Axes, series: Sequence[Series], colours: Sequence[str]) -> Axes:
     """Kept parameters by round, dashed, on the right axis."""
     right = panel.twinx()
     for one, colour in zip(series, colours, strict=True):
@@ -242,7 +243,7 @@ def tuning(environment: Environment, key: str, letter: str) -> Figure | None:
     right.set(xlabel="sent, Mbit (the paper's count)", xlim=(0, None))
     _scale([left, right], series)
     for panel in (left, right):
-        panel.grid(**GRID)
+        show_grid(panel)
     level = "" if series[0].sparsity is None else f" at {series[0].sparsity:g}"
     figure.suptitle(drawn(f"{environment.title}: {look_of(series[0].method).label}{level}"))
     legend_below(figure, [left], 6)
@@ -277,16 +278,16 @@ def layers(environment: Environment) -> Figure | None:
     names = list(layer_counts(chosen[0].first))
     for i, one in enumerate(chosen):
         density = [kept / size for kept, size in layer_counts(one.first).values()]
-        style = {"color": SEQUENCE[i % len(SEQUENCE)], "label": drawn(f"{one.label} {one.sparsity:g}")}
-        axes.plot(density, marker="o", markersize=4, linewidth=1.2, **style)
+        colour, label = SEQUENCE[i % len(SEQUENCE)], drawn(f"{one.label} {one.sparsity:g}")
+        axes.plot(density, marker="o", markersize=4, linewidth=1.2, color=colour, label=label)
         dead = [layer for layer, share in enumerate(density) if not share]  # a log axis has no place for them
         low = axes.get_xaxis_transform()
-        axes.plot(dead, [0.02] * len(dead), "x", color=style["color"], transform=low, clip_on=False)
+        axes.plot(dead, [0.02] * len(dead), "x", color=colour, transform=low, clip_on=False)
     axes.set_xticks(
         range(len(names)), [drawn(plain(name, 40)) for name in names], rotation=60, ha="right", fontsize="x-small"
     )
     axes.set(yscale="log", ylabel="density (share kept)", title=drawn(environment.title))
-    axes.grid(**GRID)
+    show_grid(axes)
     legend_below(figure, [axes], 3)
     return figure
 
@@ -312,7 +313,7 @@ def inference(environments: Sequence[Environment]) -> Figure | None:
             panel.plot(*zip(*theirs, strict=True), "*--", color=SEQUENCE[1], label="the paper (DeepSparse)")
         panel.axhline(1, color="#888888", linewidth=0.8)
         panel.set(xlabel="sparsity", title=drawn(f"{environment.data}, {environment.split}"))
-        panel.grid(**GRID)
+        show_grid(panel)
     axes[0].set_ylabel("throughput, times dense")
     legend_below(figure, axes)
     return figure

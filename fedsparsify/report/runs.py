@@ -119,7 +119,7 @@ class Run:
         return [32e-6 * params + masks * t for params, t in zip(self.paper_params, self.round, strict=True)]
 
 
-def _plain(value: Any) -> bool:
+def _plain(value: object) -> bool:
     """Whether a config file can hold the value."""
     if isinstance(value, tuple):
         return all(_plain(one) and not isinstance(one, tuple) for one in value)
@@ -144,7 +144,7 @@ def layer_counts(run: Run) -> dict[str, tuple[int, int]]:
     return {name: counts for name, counts in found.items() if counts[1]}
 
 
-def checked_partition(value: Any) -> list[list[int]] | None:
+def checked_partition(value: object) -> list[list[int]] | None:
     """Samples by client and class, or an error if the value is not that."""
     if value is None:
         return None
@@ -154,10 +154,12 @@ def checked_partition(value: Any) -> list[list[int]] | None:
     return [[int(count) for count in row] for row in table]
 
 
-def checked_timing(value: Any) -> Timing | None:
+def checked_timing(value: object) -> Timing | None:
     """A timing, or an error if the value is not that."""
     if value is None:
         return None
+    if not isinstance(value, dict):
+        raise ValueError("not a timing")
     timing = Timing(**value)
     if not all(isinstance(part, int | float) and part > 0 for part in asdict(timing).values()):
         raise ValueError("not a timing")

@@ -8,13 +8,13 @@ the probe saw and f* as the lowest loss: both make the terms smaller than they m
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .environments import Environment
-from .figures import GRID, canvas, drawn, legend_below
+from .figures import canvas, drawn, legend_below, show_grid
 from .runs import Run
 from .style import SEQUENCE, label_of
 
@@ -36,14 +36,14 @@ def draw_theorem(environment: Environment) -> Figure | None:
         _line(right, run.round, values, colour, label)
     right.set(xlabel="round", yscale="log", title="up to each round: the theorem's sides")
     for panel in (left, right):
-        panel.grid(**GRID)
+        show_grid(panel)
     sparsity = "" if run.sparsity is None else f" at {run.sparsity:g}"
     figure.suptitle(drawn(f"{environment.title}: {label_of(run.method)}{sparsity}"))
     legend_below(figure, [left, right], 3)
     return figure
 
 
-def _line(panel: Any, rounds: list[int], values: list[float | None], colour: str, label: str) -> None:
+def _line(panel: Axes, rounds: list[int], values: list[float | None], colour: str, label: str) -> None:
     shown = [(t, value) for t, value in zip(rounds, values, strict=False) if value]
     if shown:
         panel.plot(*zip(*shown, strict=True), color=colour, linewidth=1.4, label=label)

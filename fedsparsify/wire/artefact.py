@@ -28,7 +28,7 @@ Arrays = Mapping[str, np.ndarray]  # flat, of float32 or uint8
 Unpacked = TypeVar("Unpacked")
 
 
-def save(path: str | Path, model: SparseModel, facts: Mapping[str, Any] | None = None) -> None:
+def save(path: str | Path, model: SparseModel, facts: Mapping[str, object] | None = None) -> None:
     """Write a bare model, its tensors and masks, to one file, atomically.
 
     A model does not know what its network computes, so neither `Engine` nor `fedsparsify export --to onnx` can use the
@@ -99,7 +99,7 @@ def load_network(path: str | Path) -> tuple[tuple[Node, ...], dict[str, Survivor
         raise WireError(f"{path}: {error}") from error
 
 
-def write(path: Path, model: SparseModel, facts: Mapping[str, Any], arrays: Arrays) -> None:
+def write(path: Path, model: SparseModel, facts: Mapping[str, object], arrays: Arrays) -> None:
     """`save`, with further flat arrays of float32 or uint8 after the model."""
     data = pack(model, facts, arrays)
     with atomic(path) as file:
@@ -125,7 +125,7 @@ def _open(path: Path, unpack: Callable[[bytes], Unpacked]) -> Unpacked:
         raise WireError(f"{path} is not a model file, or is damaged: {error}") from error
 
 
-def pack(model: SparseModel, facts: Mapping[str, Any], arrays: Arrays) -> bytes:
+def pack(model: SparseModel, facts: Mapping[str, object], arrays: Arrays) -> bytes:
     """The bytes of a model file."""
     listed = [[name, str(array.dtype), array.size] for name, array in arrays.items()]
     header = {"facts": dict(facts), "arrays": listed}

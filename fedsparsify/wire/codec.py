@@ -38,9 +38,9 @@ def encode(
     writer = Writer(MAGIC)
     writer.buffer += _mask_fields(model, known_mask, layout_known)
     writer.buffer.append(PRECISIONS.index(precision))
-    kept = np.flatnonzero(model.mask)
-    write_values(writer, model.weights[kept], _counts(layout.tensors, kept), precision)
-    write_values(writer, model.weights[layout.trainable :], _sizes(layout.statistics), "fp32")
+    kept, weights = np.flatnonzero(model.host_mask), model.host_weights
+    write_values(writer, weights[kept], _counts(layout.tensors, kept), precision)
+    write_values(writer, weights[layout.trainable :], _sizes(layout.statistics), "fp32")
     return writer.sealed()
 
 
@@ -120,22 +120,21 @@ def mask_name(layout: Layout, mask: Mask) -> bytes:
 
 def _mask_fields(model: SparseModel, known: Mask | None, layout_known: bool) -> bytearray:
     """Form, name, layout and mask, in the form with fewer bytes."""
+    mask = model.host_mask
     whole = Writer(bytes([WHOLE]))
     _write_layout(whole, model.layout)
     if known is None:
-        write_subset(whole, model.mask)
+        write_subset(whole, mask)
         return whole.buffer
-    if known.dtype != np.bool_ or known.shape != model.mask.shape:
-        raise WireError(
-            f"known_mask must be {model.mask.size:,} truths. Received: shape {known.shape} of {known.dtype}."
-        )
+    if known.dtype != np.bool_ or known.shape != mask.shape:
+        raise WireError(f"known_mask must be {mask.size:,} truths. Received: shape {known.shape} of {known.dtype}.")
     difference = Writer(bytes([UPDATE if layout_known else DIFFERENCE]) + mask_name(model.layout, known))
     if not layout_known:
         _write_layout(difference, model.layout)
-    write_difference(difference, model.mask, known)
-    if len(difference.buffer) <= len(whole.buffer) + model.mask.size // 512:
+    write_difference(difference, mask, known)
+    if len(difference.buffer) <= len(whole.buffer) + mask.size // 512:
         return difference.buffer  # a whole mask is rarely smaller, and encoding it too takes time
-    write_subset(whole, model.mask)
+    write_subset(whole, mask)
     return min(difference.buffer, whole.buffer, key=len)
 
 

@@ -10,7 +10,6 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -22,12 +21,12 @@ MOST = 1 << 20  # bytes of text that a file's header spends on one buffer
 MEAN, VARIANCE, COUNT = "running_mean", "running_var", "num_batches_tracked"
 
 
-def whole_state(model: SparseModel, facts: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def whole_state(model: SparseModel, facts: Mapping[str, object]) -> dict[str, np.ndarray]:
     """Every entry of the network's state dict that the file knows.
 
     A file without `state` has the model's tensors only; batch norms, recognised by their statistics, get a counter.
     """
-    tensors: dict[str, np.ndarray] = {name: array.copy() for name, array in model.tensors().items()}
+    tensors: dict[str, np.ndarray] = {name: array.copy() for name, array in model.host_tensors().items()}
     match facts.get("state"):
         case None:
             norms = [name.removesuffix(MEAN) for name in tensors if name.endswith(MEAN)]
@@ -55,7 +54,7 @@ def packed(array: np.ndarray) -> str:
     return b64encode(zlib.compress(array.astype(array.dtype.newbyteorder("<")).tobytes())).decode()
 
 
-def _unpacked(name: str, value: Any) -> np.ndarray:
+def _unpacked(name: str, value: object) -> np.ndarray:
     match value:
         case [str() as kind, list() as shape, str() as data] if kind in KINDS and all(type(n) is int for n in shape):
             pass

@@ -66,7 +66,7 @@ class Node:
             samples=update.samples,
             loss=update.loss,
             seconds=time.perf_counter() - began,
-            model=encode(update.model.on_host(), model.mask, precision, layout_known=True),
+            model=encode(update.model.on_host(), model.host_mask, precision, layout_known=True),
             scores=b"" if update.scores is None else encode(as_model(update.scores)),
             fault=update.fault,
         )

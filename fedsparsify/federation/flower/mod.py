@@ -37,7 +37,7 @@ def sparse_mod(message: Message, context: Context, call_next: Next) -> Message:
     if message.metadata.message_type != MessageType.TRAIN:
         return loop.ask(model)
     update = loop.run(method_of(parcel.method).client(parcel.round, model))
-    blob = encode(update.model, model.mask, "fp32", layout_known=True)
+    blob = encode(update.model, model.host_mask, "fp32", layout_known=True)
     answer = Answer(parcel.round, -1, update.samples, model=blob, fault=update.fault)
     rest = {key: record for key, record in loop.reply.content.items() if key not in loop.reply.content.array_records}
     return Message(RecordDict(rest | dict(answer.content())), reply_to=message)

@@ -59,7 +59,7 @@ class Notes:
                 raise
             (self._folder / f"{name.hex()}.mask").unlink(missing_ok=True)  # it is damaged
             return None, name
-        self.keep_mask(mask_name(model.layout, model.mask), model.mask)
+        self.keep_mask(mask_name(model.layout, model.host_mask), model.host_mask)
         return model, b""
 
     def keep_mask(self, name: bytes, mask: Mask) -> None:

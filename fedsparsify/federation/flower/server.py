@@ -114,7 +114,7 @@ class Networked:
                     self.refused[f"client {asked.client}"] = plain(str(error))
                     continue
                 self._phases["slowest client"] = max(self._phases.get("slowest client", 0.0), answer.seconds)
-                self.memory.sent(asked.client, round, model.mask)
+                self.memory.sent(asked.client, round, model.host_mask)
                 self._unheard -= model.nonzero
                 yield update
         for asked in pending.values():
@@ -163,7 +163,7 @@ class Networked:
             for client, node, whole in to:
                 version = None if whole else self.memory.seen.get(client)
                 if version not in blobs:
-                    blobs[version] = self._encoded(model, self.memory.mask(version, model.mask.size))
+                    blobs[version] = self._encoded(model, self.memory.mask(version, model.layout.trainable))
                 question = Question(round, client, blobs[version])
                 ttl = self._patience.deadline + 60
                 messages.append(Message(question.content(), node, MessageType.TRAIN, ttl=ttl, group_id=str(round)))
@@ -218,12 +218,12 @@ class Networked:
 
     def _update(self, answer: Answer, method: Method, model: SparseModel) -> Update:
         layout, scores = model.layout, None
-        decoded = decode(answer.model, model.mask, layout)
+        decoded = decode(answer.model, model.host_mask, layout)
         if not method.regrows and (back := int(np.count_nonzero(decoded.mask & ~model.mask))):
             raise WireError(f"its mask is not of this round: it keeps {back:,} entries that are pruned")
         if answer.scores:
             expected = as_model(np.zeros(layout.trainable, np.float32)).layout
-            scores = decode(answer.scores, None, expected).weights
+            scores = decode(answer.scores, None, expected).host_weights
         return Update(decoded, answer.samples, answer.loss, answer.client, scores)
 
     def _count(self, client: int, down: int = 0, up: int = 0) -> None:

@@ -154,7 +154,7 @@ class SparseStrategy(FedAvg):
             node = message.metadata.dst_node_id
             version = self._memory.seen.get(node)
             if version not in blobs:
-                blobs[version] = encode(model, self._memory.mask(version, model.mask.size))
+                blobs[version] = encode(model, self._memory.mask(version, model.layout.trainable))
             rest = {key: record for key, record in message.content.items() if key != self.arrayrecord_key}
             self._asked[node] = message.metadata.message_type, RecordDict(rest)
             message.content = self._content(round, blobs[version], model, rest)
@@ -163,7 +163,7 @@ class SparseStrategy(FedAvg):
     def _content(self, round: int, blob: bytes, model: SparseModel, rest: dict[str, Any]) -> RecordDict:
         self._bytes[0] += len(blob)
         names = self.arrayrecord_key, self.weighted_by_key
-        parcel = Parcel(round, blob, model.mask.size, self._table, self._dtypes, *names)
+        parcel = Parcel(round, blob, model.layout.trainable, self._table, self._dtypes, *names)
         return RecordDict(rest | dict(parcel.content()))
 
     def _answered(self, round: int, replies: Iterable[Message], model: SparseModel) -> list[Message]:
@@ -215,7 +215,7 @@ class SparseStrategy(FedAvg):
         good = [reply for reply in answers if not reply.has_error()]
         for reply in good:
             if not lacks_mask(reply):
-                self._memory.sent(reply.metadata.src_node_id, 2 * server_round + 1, model.mask)
+                self._memory.sent(reply.metadata.src_node_id, 2 * server_round + 1, model.host_mask)
         failed = [reply for reply in answers if reply.has_error()]
         return super().aggregate_evaluate(server_round, failed + self._averageable(server_round, good))
 
@@ -238,14 +238,14 @@ class SparseStrategy(FedAvg):
                     raise ClientError(answer.fault)
                 if answer.round != round or len(answer.model) > most_bytes(model.layout):
                     raise WireError(f"it answers round {answer.round} with {len(answer.model):,} bytes")
-                update = Update(decode(answer.model, model.mask, model.layout), answer.samples, client=node)
+                update = Update(decode(answer.model, model.host_mask, model.layout), answer.samples, client=node)
                 if not update.model.finite or update.samples < 1:
                     raise WireError("it has no samples, or weights that are NaN or infinite")
             except FedSparsifyError as error:
                 LOG.warning("round %d: node %d is left out: %s", round, node, plain(str(error)))
                 continue
             self._bytes[1] += len(answer.model)
-            self._memory.sent(node, 2 * round, model.mask)
+            self._memory.sent(node, 2 * round, model.host_mask)
             contents.append(RecordDict(dict(reply.content.metric_records)))
             yield update
 

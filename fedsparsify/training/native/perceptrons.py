@@ -68,9 +68,9 @@ class Perceptrons:
     def train(self, bench: int, worker: Worker, request: Request, epochs: int) -> Update:
         """One client's answer."""
         memory, model = self._bench(bench), request.model.on_host()
-        memory.load(model.weights, model.mask)
+        memory.load(model.host_weights, model.host_mask)
         if request.prox:
-            memory.beside("anchor", model.weights)
+            memory.beside("anchor", model.host_weights)
             fill(memory.plan, pull=request.prox)
         if self._training.momentum:
             memory.beside("velocity", 0 if worker.velocity is None else worker.velocity.numpy() * model.mask)
