@@ -159,6 +159,13 @@ def _of_call(node: fx.Node, values: Collection[fx.Node]) -> tuple[Operation, Tra
     return operation, traced if spelled == name else replace(traced, in_place=True)
 
 
+def _arguments(node: fx.Node) -> list[fx.Node]:
+    """The nodes that a call is given, by themselves or in a list."""
+    given = [*node.args, *node.kwargs.values()]
+    flat = [item for argument in given for item in (argument if isinstance(argument, tuple | list) else [argument])]
+    return [item for item in flat if isinstance(item, fx.Node)]
+
+
 def _is_batch_size(node: Any) -> bool:
     """Whether a value is `x.size(0)` or `x.shape[0]`."""
     if not isinstance(node, fx.Node):
@@ -220,9 +227,8 @@ class _Reader:
         self._call(node, *_of_call(node, self._values.keys()))
 
     def _call(self, node: fx.Node, operation: Operation, traced: Traced) -> None:
-        given = [*node.args, *node.kwargs.values()]
-        values = [self._values[a] for a in given if isinstance(a, fx.Node) and a in self._values]
-        if len(values) != operation.inputs:
+        values = [self._values[a] for a in _arguments(node) if a in self._values]
+        if not operation.takes(len(values)):
             raise Untraceable(f"{operation.name} at {node.name!r} takes {len(values)} values of the network")
         if operation.vanishes:
             self._values[node] = values[0]

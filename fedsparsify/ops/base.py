@@ -107,7 +107,7 @@ class Operation:
     """One operation. Subclasses say what is special; the defaults are those of a function of each value alone."""
 
     name: ClassVar[str]
-    inputs: ClassVar[int] = 1
+    inputs: ClassVar[int | None] = 1  # None: two or more
     tensors: ClassVar[Mapping[str, int]] = {}  # role → dimensions
     optional: ClassVar[Mapping[str, int]] = {}  # the same, for tensors that may be missing
     attributes: ClassVar[Mapping[str, Check]] = {}  # name → whether a value fits
@@ -118,6 +118,10 @@ class Operation:
     functions: ClassVar[Mapping[str, str]] = {}  # of torch, torch.nn.functional or a tensor → the method that reads it
     view: ClassVar[bool] = False  # whether the result may share memory with the input
     vanishes: ClassVar[bool] = False  # whether the result is the input itself where the network evaluates
+
+    def takes(self, inputs: int) -> bool:
+        """Whether it reads so many values."""
+        return inputs >= 2 if self.inputs is None else inputs == self.inputs
 
     def read_module(self, module: Any) -> Traced:
         """What a module of PyTorch's does."""

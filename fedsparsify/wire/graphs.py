@@ -59,8 +59,8 @@ def _checked(node: Node, values: Mapping[str, Shape], shapes: Mapping[str, tuple
         raise WireError(f"its output {node.output!r} is there already.")
     if unknown := [name for name in node.inputs if name not in values]:
         raise WireError(f"it reads {unknown[0]!r}, which nothing before it gives.")
-    if len(node.inputs) != operation.inputs:
-        raise WireError(f"{node.op} reads {operation.inputs}. Received: {len(node.inputs)} inputs.")
+    if not operation.takes(len(node.inputs)):
+        raise WireError(f"{node.op} reads {operation.inputs or 'two or more'}. Received: {len(node.inputs)} inputs.")
     _check_tensors(node, operation, shapes)
     if node.attributes.keys() != operation.attributes.keys():
         raise WireError(f"{node.op} has {list(operation.attributes)}. Received: {_shown(list(node.attributes))}.")

@@ -62,9 +62,10 @@ CASES = [
 @pytest.mark.parametrize(("name", "sample", "roles", "attributes"), CASES)
 def test_shape_and_reference_are_pytorchs(name, sample, roles, attributes):
     operation, rng = OPERATIONS[name], np.random.default_rng(7)
+    count = operation.inputs or 3
     tensors = {role: rng.uniform(0.2, 1.5, shape).astype(np.float32) for role, shape in roles.items()}
-    x = [(3 * rng.standard_normal((2, *sample))).astype(np.float32) for _ in range(operation.inputs)]
-    node = Node(name, "out", ("input",) * operation.inputs, {role: role for role in roles}, attributes)
+    x = [(3 * rng.standard_normal((2, *sample))).astype(np.float32) for _ in range(count)]
+    node = Node(name, "out", ("input",) * count, {role: role for role in roles}, attributes)
     assert operation.attributes.keys() == attributes.keys()
     assert all(fits(attributes[key]) for key, fits in operation.attributes.items())
     operation.check(node, roles)
@@ -75,7 +76,7 @@ def test_shape_and_reference_are_pytorchs(name, sample, roles, attributes):
     received = operation.reference(x, tensors, attributes)
     assert received.dtype == np.float32
     assert np.allclose(received, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
-    unknown = operation.shape(node, [None] * operation.inputs, roles)
+    unknown = operation.shape(node, [None] * count, roles)
     known = expected.shape[1:]
     assert unknown is None or all(a in (None, b) for a, b in zip(unknown, known, strict=True))
 

@@ -18,6 +18,7 @@ from ...errors import ModelError, nearest
 from ...graph import INPUT, Node
 from ...model import Floats, Survivors
 from ...ops import OPERATIONS, roles
+from ...ops.base import Shape as KnownShape
 from ..layout.memory_budget import MemoryBudget
 from .steps import CLAMPED, Activation, Add, Affine, Conv, Flatten, Pair, Pool, Softmax, Step
 from .weights import Weights
@@ -84,6 +85,7 @@ class Fusion:
     memory: MemoryBudget
     steps: dict[str, Step] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=lambda: {INPUT: INPUT})
+    shapes: dict[str, KnownShape] = field(default_factory=lambda: {INPUT: None})  # of values, as far as weights tell
 
     def read(self, node: Node) -> None:
         """Make a step of a node, or make it part of one."""
@@ -99,6 +101,9 @@ class Fusion:
             raise ModelError(f"layer {node.output!r} needs the tensor {missing[0]!r}, which the model does not hold.")
         self._count(node)
         try:
+            shapes = [self.shapes[name] for name in node.inputs]
+            held = {role: tensor.shape for role, tensor in roles(node, self.tensors).items()}
+            self.shapes[node.output] = operation.shape(node, shapes, held)
             operation.lower(node, self)
         except KeyError as error:
             raise ModelError(f"layer {node.output!r} ({node.op}) lacks {error}.") from None
