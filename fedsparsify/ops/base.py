@@ -96,6 +96,9 @@ class FrontEnd(Protocol):
     def add(self, node: Node) -> None:
         """The sum of two values."""
 
+    def concatenate(self, node: Node) -> None:
+        """Values one after another along their channels."""
+
     def flatten(self, node: Node) -> None:
         """All features of a sample in one row."""
 

@@ -54,6 +54,8 @@ CASES = [
     ("flatten", PICTURE, {}, {"start": 1}),
     ("flatten", PICTURE, {}, {"start": 2}),
     ("add", PICTURE, {}, {}),
+    ("cat", PICTURE, {}, {}),
+    ("cat", ROW, {}, {}),
     ("softmax", PICTURE, {}, {"axis": 1}),
     ("softmax", PICTURE, {}, {"axis": -1}),
 ]

@@ -52,7 +52,11 @@ class Fused:
     def shapes(self, sample: tuple[int, ...]) -> dict[str, Shape]:
         """Shape of what every step gives."""
         values = self.values(sample)
-        return {self.names[name]: _image(values[name]) for name in (INPUT, *(node.output for node in self.nodes))}
+        shapes = {self.names[name]: _image(values[name]) for name in (INPUT, *(node.output for node in self.nodes))}
+        for step in reversed(self.steps):  # a step on the way to a value has its shape
+            for name in step.inputs:
+                shapes.setdefault(name, shapes[step.name])
+        return shapes
 
     def output(self, sample: tuple[int, ...]) -> tuple[int, ...]:
         """Shape of the network's output."""
@@ -196,6 +200,32 @@ class Fusion:
     def add(self, node: Node) -> None:
         """The sum of two values."""
         self._give(node, Add(node.output, self._inputs(node)))
+
+    def concatenate(self, node: Node) -> None:
+        """Values one after another along their channels: each is put into its place among zeros, and they are added.
+
+        A convolution of one weight per channel copies a value exactly, at the cost of a copy.
+        """
+        inputs, shapes = self._inputs(node), [self.shapes[name] for name in node.inputs]
+        channels = [shape[0] for shape in shapes if shape is not None and shape[0] is not None]
+        if len(channels) < len(inputs):
+            raise ModelError("the engine concatenates values whose channels some layer's weights tell.")
+        total, first, sums = sum(channels), 0, ""
+        for number, (source, count) in enumerate(zip(inputs, channels, strict=True)):
+            flat = shapes[number] is not None and len(shapes[number] or ()) == 1
+            places = (first + np.arange(count)) * count + np.arange(count)
+            weight = Weights.of(Survivors((total, count, 1, 1), places, np.ones(count, np.float32)))
+            last = number == len(inputs) - 1
+            placed = f"{node.output}.{number}"
+            self.steps[placed] = Conv(placed, (source,), weight, np.zeros(total, np.float32), flat=flat)
+            if number:
+                added = node.output if last else f"{placed}.sum"
+                self.steps[added] = Add(added, (sums, placed))
+                sums = added
+            else:
+                sums = placed
+            first += count
+        self.names[node.output] = node.output
 
     def flatten(self, node: Node) -> None:
         """All features of a sample in one row."""
