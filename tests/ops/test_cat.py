@@ -12,6 +12,7 @@ from fedsparsify.errors import ModelError
 from fedsparsify.export.onnx import write_onnx
 from fedsparsify.graph import Node
 from fedsparsify.inference import Engine
+from fedsparsify.model import Layout, SparseModel, TensorSpec
 from fedsparsify.networks import model_of
 from fedsparsify.networks.tracing import trace
 from fedsparsify.ops import reference, shapes_of
@@ -51,6 +52,17 @@ def test_engine_onnx_and_pytorch_agree(side, threads, tmp_path):
     write_onnx(tmp_path / "model.onnx", model, {"shape": [3, side, side]}, graph)
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     assert np.allclose(session.run(None, {"input": x})[0], expected, **tolerance)
+
+
+def test_names_on_the_way_are_nobody_elses():
+    nodes = [
+        Node("linear", "c.0", ("input",), {"weight": "w"}),
+        Node("linear", "c.1", ("input",), {"weight": "v"}),
+        Node("cat", "c", ("c.1", "c.0")),
+    ]
+    layout = Layout((TensorSpec("w", (1, 2)), TensorSpec("v", (2, 2))))
+    model = SparseModel.dense(layout, np.array([1, 2, 3, 4, 5, 6], np.float32))
+    assert Engine(model, graph=nodes).run(np.array([[1, 1]], np.float32)).tolist() == [[7, 11, 3]]
 
 
 def test_what_does_not_fit_is_named():

@@ -71,7 +71,8 @@ def fuse(nodes: Sequence[Node], tensors: Mapping[str, Floats | Survivors], memor
     """The steps that a graph stands for. What the engine cannot run is an error that names the layer."""
     if not nodes:
         raise ModelError("the model's graph is empty.")
-    fusion = Fusion(Counter(name for node in nodes for name in node.inputs), tensors, memory or MemoryBudget())
+    outputs, reads = frozenset(node.output for node in nodes), Counter(name for node in nodes for name in node.inputs)
+    fusion = Fusion(outputs, reads, tensors, memory or MemoryBudget())
     for node in nodes:
         fusion.read(node)
     steps = list(fusion.steps.values())
@@ -84,6 +85,7 @@ def fuse(nodes: Sequence[Node], tensors: Mapping[str, Floats | Survivors], memor
 class Fusion:
     """Steps under construction, as operations ask for them (see ops.base.FrontEnd)."""
 
+    outputs: frozenset[str]  # names of all values
     reads: Counter[str]  # how often each value is read
     tensors: Mapping[str, Floats | Survivors]
     memory: MemoryBudget
@@ -128,6 +130,12 @@ class Fusion:
     def _give(self, node: Node, step: Step) -> None:
         self.steps[step.name] = step
         self.names[node.output] = step.name
+
+    def _unused(self, name: str) -> str:
+        """A name for a step on the way that no value of the graph has."""
+        while name in self.outputs:
+            name += "'"
+        return name
 
     def _inputs(self, node: Node) -> tuple[str, ...]:
         return tuple(self.names[name] for name in node.inputs)
@@ -216,10 +224,10 @@ class Fusion:
             places = (first + np.arange(count)) * count + np.arange(count)
             weight = Weights.of(Survivors((total, count, 1, 1), places, np.ones(count, np.float32)))
             last = number == len(inputs) - 1
-            placed = f"{node.output}.{number}"
+            placed = self._unused(f"{node.output}.{number}")
             self.steps[placed] = Conv(placed, (source,), weight, np.zeros(total, np.float32), flat=flat)
             if number:
-                added = node.output if last else f"{placed}.sum"
+                added = node.output if last else self._unused(f"{placed}.sum")
                 self.steps[added] = Add(added, (sums, placed))
                 sums = added
             else:
