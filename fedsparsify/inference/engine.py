@@ -112,6 +112,18 @@ class Engine:
             self.first_run_seconds = perf_counter() - started
         return y
 
+    def explain(self, shape: tuple[int, ...]) -> str:
+        """What the engine does with batches of a shape, stage by stage: steps, layout in memory, rows of the program.
+
+        Args:
+            shape: of a batch, (images, …).
+
+        Returns:
+            Text, one line per step, value and row.
+        """
+        self._plan(shape)
+        return self._planner.explain(shape)
+
     @property
     def max_memory(self) -> int:
         """Bytes that the engine may take."""

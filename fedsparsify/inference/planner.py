@@ -10,11 +10,14 @@ from math import prod
 from threading import Lock
 
 from ..graph import INPUT
+from .explain import explain_layout, explain_rows, explain_steps
 from .frontend.fusion import Fused, Shape, weight_vectors
 from .frontend.steps import Conv, Flatten
 from .layout.memory_budget import MemoryBudget
 from .layout.network_layout import SampleBlock
+from .layout.pools import separate_fills
 from .layout.storage import named
+from .lowering.builder import ProgramBuilder
 from .lowering.kernel_choice import KernelChoice, surely_dense
 from .lowering.program import Program, build_program
 from .runtime.batch_plan import BatchPlan, Job, spans_of
@@ -94,6 +97,20 @@ class Planner:
                     )
                 known = self.programs[sample, block]
         return known
+
+    def explain(self, batch: tuple[int, ...]) -> str:
+        """The stages of the programs that serve batches of a shape, as text."""
+        plan, sample = self.plan(batch, self._threads), self.sample_shape(batch[1:])
+        served = {plan.shared, *(job.program for job in plan.jobs)}
+        lines = [*explain_steps(self.steps, self.shapes(sample))]
+        for (sides, block), program in list(self.programs.items()):
+            if program in served:
+                choices = self._choices[sides, block.single, block.wide]
+                steps, shapes = separate_fills(self.steps), dict(self.shapes(sides))
+                writer = ProgramBuilder(steps, shapes, block, self._kernel_option, choices, self._memory).build()
+                lines += [f"program for samples: {block.samples}, workers: {block.workers}"]
+                lines += [*explain_layout(writer.layout), *explain_rows(writer.finished())]
+        return "\n".join(lines)
 
     def _least_vectors(self, sample: Sides) -> int:
         """Multiplications of a batch from which it is worth a second thread."""

@@ -29,7 +29,7 @@ from .machine import processor
 
 MAGIC = b"FSKERN\x00\x03"
 PACKAGE = Path(__file__).parent.parent
-SHARED = ("codegen", "compiled", "exponential", "lines", "linking", "memory", "simd")  # sources of this package
+SHARED = ("codegen", "compiled", "exponential", "lines", "linking", "pointers", "simd")  # sources of this package
 NUMBA_SETTINGS = ("CPU_NAME", "CPU_FEATURES", "OPT", "ENABLE_AVX")
 CHECKED_FROM = 16  # bytes of magic and checksum
 LOCK = ".lock"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .compiled import compiled
-from .memory import bits_of, float_of
+from .pointers import bits_of, float_of
 
 f32 = np.float32
 ROUNDING = f32(12582912)  # 1.5 · 2²³: what is added to it keeps no fraction, and its last bits are the whole number

@@ -1,7 +1,7 @@
 """LLVM vector code for numba functions, as intrinsics.
 
 Widths and tile sides reach an intrinsic as the *length* of a tuple argument, so that each is part of a type: numba
-compiles one version per width, and its disk cache knows them apart. Addresses are plain 64-bit integers.
+compiles one version per width, and its disk cache tells them apart. Addresses are plain 64-bit integers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Values = list[Any]
 
 
 class Emitter:
-    """Writes vector instructions of one width at an IR builder's place."""
+    """Writes vector instructions of one width through an IR builder."""
 
     def __init__(self, builder: Any, lanes: int) -> None:
         self.builder = builder
@@ -66,8 +66,8 @@ class Emitter:
         name = "llvm.prefetch.p0i8"
         known = self.builder.module.globals.get(name)
         numbers = [ir.Constant(I32, value) for value in (int(writing), 3, 1)]  # near, data
-        place = self.builder.inttoptr(address, pointer)
-        self.builder.call(known or ir.Function(self.builder.module, kind, name), [place, *numbers])
+        line = self.builder.inttoptr(address, pointer)
+        self.builder.call(known or ir.Function(self.builder.module, kind, name), [line, *numbers])
 
     def constant(self, value: float) -> Any:
         """The same constant in every lane."""

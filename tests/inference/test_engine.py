@@ -75,14 +75,14 @@ def test_a_linear_layer_by_hand(lanes: int) -> None:
     assert logits.tolist() == [[7.5, -1], [1.5, -1]]
 
 
-@pytest.mark.parametrize("curve", [nn.Sigmoid(), nn.Tanh(), nn.SiLU(), nn.GELU()], ids=str)
-def test_curves_far_from_zero_and_near(curve: nn.Module) -> None:
+@pytest.mark.parametrize("activation", [nn.Sigmoid(), nn.Tanh(), nn.SiLU(), nn.GELU()], ids=str)
+def test_activations_far_from_zero_and_near(activation: nn.Module) -> None:
     """The engine has approximations of its own; what is no number stays none."""
     near = np.linspace(-12, 12, 4001)
     values = np.concatenate([near, near * 1e-3, near * 1e30, [-100, 88.5, -87.5, np.nan]]).astype(np.float32)
-    module = nn.Sequential(nn.Linear(1, 1, bias=False), curve)
+    module = nn.Sequential(nn.Linear(1, 1, bias=False), activation)
     nn.init.ones_(module[0].weight)
-    expected = curve(torch.from_numpy(values)).numpy()
+    expected = activation(torch.from_numpy(values)).numpy()
     received = engine_of(module).run(values[:, None])[:, 0]
     np.testing.assert_allclose(received, expected, rtol=2e-6, atol=2e-6)
 
@@ -124,7 +124,7 @@ def test_winograds_tiles_of_four_and_eight_columns(lanes: int, side: int) -> Non
 @every_width
 @pytest.mark.parametrize("kernels", ["sparse", "dense"])
 @pytest.mark.parametrize("side", [32, 24, 18, 8, 5, 4])
-def test_convolutions_do_the_pool_behind_them(lanes: int, kernels: str, side: int) -> None:
+def test_convolutions_include_the_pool_after_them(lanes: int, kernels: str, side: int) -> None:
     torch.manual_seed(0)
     pool = [nn.ReLU(), nn.MaxPool2d(2)]
     layers = [nn.Conv2d(3, 18, 3, padding=1), *pool, nn.BatchNorm2d(18), nn.Conv2d(18, 17, 3, padding=1), *pool]
@@ -228,7 +228,7 @@ def test_a_residual_network(lanes: int, side: int) -> None:
         agree(module, engine, images, 3, side, side)
 
 
-CURVES = [nn.ReLU(), nn.ReLU6(), nn.LeakyReLU(0.1), nn.Sigmoid(), nn.Tanh(), nn.SiLU(), nn.Hardswish(), nn.GELU()]
+ACTIVATIONS = [nn.ReLU(), nn.ReLU6(), nn.LeakyReLU(0.1), nn.Sigmoid(), nn.Tanh(), nn.SiLU(), nn.Hardswish(), nn.GELU()]
 
 
 @st.composite
@@ -238,7 +238,7 @@ def networks(draw: st.DrawFn) -> tuple[nn.Module, tuple[int, int, int]]:
     torch.manual_seed(draw(st.integers(0, 1000)))
     layers: list[nn.Module] = []
     for _ in range(draw(st.integers(1, 5))):
-        kind = draw(st.sampled_from(["conv", "conv", "depthwise", "norm", "curve", "max", "mean", "adaptive"]))
+        kind = draw(st.sampled_from(["conv", "conv", "depthwise", "norm", "activation", "max", "mean", "adaptive"]))
         room = min(height, width)
         kernel = draw(st.sampled_from([k for k in (1, 2, 3, 5) if k <= room]))
         stride, padding = draw(st.integers(1, 3)), draw(st.integers(0, kernel // 2))
@@ -256,8 +256,8 @@ def networks(draw: st.DrawFn) -> tuple[nn.Module, tuple[int, int, int]]:
                 layer = nn.Conv2d(channels, 2 * channels, kernel, stride, padding, groups=channels)
             case "norm":
                 layer = nn.BatchNorm2d(channels)
-            case "curve":
-                layer = draw(st.sampled_from(CURVES))
+            case "activation":
+                layer = draw(st.sampled_from(ACTIVATIONS))
             case "max":
                 layer = nn.MaxPool2d(kernel, stride, padding, ceil_mode=draw(st.booleans()))
             case "mean":
@@ -344,9 +344,9 @@ def test_the_number_of_threads_does_not_change_the_bits(kernels: str, sparsity: 
         assert np.array_equal(one, three)
 
 
-@pytest.mark.parametrize(("sparsity", "shared", "meetings"), [(0.5, 3, 3), (0.995, 0, 2)])
-def test_layers_of_few_weights_stay_with_one_worker(sparsity: float, shared: int, meetings: int) -> None:
-    """Nobody waits for what nobody else wrote: they meet at the end, and where they packed the input together."""
+@pytest.mark.parametrize(("sparsity", "shared", "barriers"), [(0.5, 3, 3), (0.995, 0, 2)])
+def test_layers_of_few_weights_stay_with_one_worker(sparsity: float, shared: int, barriers: int) -> None:
+    """Workers wait only for what another wrote: at the end, and where they packed the input together."""
     torch.manual_seed(0)
     layers = [nn.Conv2d(96, 96, 3, padding=1) for _ in range(3)]
     module = nn.Sequential(*(enliven(layer, sparsity) for layer in layers))
@@ -355,7 +355,7 @@ def test_layers_of_few_weights_stay_with_one_worker(sparsity: float, shared: int
         fused.steps, fused.shapes((96, 4, 4)), SampleBlock(16, single=True, workers=2), "sparse"
     ).tables
     assert [int(np.isin(table["kind"], (Kind.SPARSE, Kind.PIXEL_LANE)).sum()) for table in tables] == [3, shared]
-    assert int((tables[0]["kind"] == Kind.BARRIER).sum()) == meetings
+    assert int((tables[0]["kind"] == Kind.BARRIER).sum()) == barriers
 
 
 @every_width
@@ -363,8 +363,8 @@ def test_images_of_a_pixel_a_lane_need_no_halo(lanes: int) -> None:
     """Kernels of several sizes, and in groups, beside one layer that kept too much for it."""
     torch.manual_seed(2)
     sides = {16: (4, 4), 8: (2, 4), 4: (2, 2)}[lanes]
-    lone = [nn.Conv2d(20, 20, 3, padding=1), nn.Conv2d(20, 24, 1), nn.Conv2d(24, 32, (3, 1), padding=(1, 0))]
-    module = enliven(nn.Sequential(*lone, nn.ReLU(), nn.Conv2d(32, 20, (1, 3), padding=(0, 1), groups=4)), 0.9)
+    single = [nn.Conv2d(20, 20, 3, padding=1), nn.Conv2d(20, 24, 1), nn.Conv2d(24, 32, (3, 1), padding=(1, 0))]
+    module = enliven(nn.Sequential(*single, nn.ReLU(), nn.Conv2d(32, 20, (1, 3), padding=(0, 1), groups=4)), 0.9)
     full = nn.Conv2d(20, 9, 3, padding=1)
     engine = engine_of(nn.Sequential(*module, full), lanes)
     agree(nn.Sequential(*module, full), engine, 1, 20, *sides)
@@ -375,7 +375,7 @@ def test_images_of_a_pixel_a_lane_need_no_halo(lanes: int) -> None:
 
 
 class Banded(nn.Module):
-    """Layers of every kind that workers may divide by rows: wide kernels, strides, sums, curves, pools."""
+    """Layers of every kind that workers may divide by rows: wide kernels, strides, sums, activations, pools."""
 
     def __init__(self) -> None:
         super().__init__()

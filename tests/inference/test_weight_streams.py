@@ -121,7 +121,7 @@ def test_winograds_frequencies_of_weights(outputs: int) -> None:
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.05, 0.5, 1.0]), st.integers(1, 5))
 def test_a_stream_of_small_images_is_a_convolution(seed: int, density: float, blocks: int) -> None:
-    """Played back weight by weight, it gives the dense sums."""
+    """Read back weight by weight, it gives the dense weights."""
     rng = np.random.default_rng(seed)
     weight = (rng.normal(size=(3, 5, 3, 3)) * (rng.random((3, 5, 3, 3)) < density)).astype(np.float32)
     source = Storage((5, 2, 2), (1, 1), (2, 2), lanes=4)
@@ -129,12 +129,12 @@ def test_a_stream_of_small_images_is_a_convolution(seed: int, density: float, bl
     found, at = np.zeros_like(weight), 0
     for visit in range(blocks * 3):
         counts, at = made[at : at + 9], at + 9
-        for place, count in enumerate(counts):
+        for position, count in enumerate(counts):
             for _ in range(count):
                 value, offset = made[at : at + 1].view(np.float32)[0], int(made[at + 1])
                 channel = offset // (4 * source.channel)
                 assert channel // -(-5 // blocks) == visit // 3
-                found[visit % 3, channel, place // 3, place % 3] = value
+                found[visit % 3, channel, position // 3, position % 3] = value
                 at += 2
     assert at == made.size
     np.testing.assert_array_equal(found, weight)

@@ -46,9 +46,9 @@ def dense_tile(  # type: ignore[no-untyped-def]
         sums = e.either(bias, biased, lambda: [e.constant(0.0)] * (height * breadth))
         sums = e.loop(depth, [*sums, weights, offsets], body)[:-2]
         bounds = e.splat(low), e.splat(high)
-        places = grid(e, out, out_channel, ir.Constant(I64, e.bytes), height, breadth)
-        for total, place in zip(sums, places, strict=True):
-            e.store(e.clamp(total, *bounds), place)
+        addresses = grid(e, out, out_channel, ir.Constant(I64, e.bytes), height, breadth)
+        for total, address in zip(sums, addresses, strict=True):
+            e.store(e.clamp(total, *bounds), address)
         return context.get_dummy_value()
 
     i64, f32 = types.int64, types.float32

@@ -11,7 +11,7 @@ from typing import Any
 from numba import from_dtype
 
 from ...native.compiled import compiled, inlined
-from ...native.memory import longs, seen_as
+from ...native.pointers import longs, seen_as
 from .dense import dense
 from .elementwise import activate, add, affine, softmax
 from .job_words import JOB, JOB_WORDS, NEXT_JOB_WORD, PREVIOUS, WORKER

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...native.compiled import compiled
 from ...native.exponential import exponential
-from ...native.memory import floats
+from ...native.pointers import floats
 from .activations import activation
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...native.compiled import compiled, inlined
-from ...native.memory import floats, ints
+from ...native.pointers import floats, ints
 from ...native.simd import transpose
 from .vectors import copy_floats, frame, merge_lanes, prefetch, read_int, shift_lanes
 
@@ -28,7 +28,7 @@ def move(op: Any, source: Any, target: Any, indices: Any, samples: Any) -> None:
 
 @compiled
 def _move_runs(run: Any, op: Any, source: Any, target: Any, indices: Any, samples: Any) -> None:
-    """Channel by channel: pairs (from, to) of each image that is there; what is far is asked for a channel ahead."""
+    """Channel by channel: pairs (from, to) of each sample there is; far targets are prefetched one channel ahead."""
     count, far, step = min(op.pair_count, samples * op.pairs_per_sample), op.prefetch > 0, 4 * op.target_channel
     for c in range(op.channels):
         a, b = source + 4 * c * op.source_channel, target + c * step

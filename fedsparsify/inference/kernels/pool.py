@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...native.compiled import compiled
-from ...native.memory import floats, ints
+from ...native.pointers import floats, ints
 from .vectors import pool_cell, pool_squares
 
 
 @compiled
 def pool(width: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
-    """Windows given as (first, behind last) row and column, or 2 × 2 side by side; means take a factor per output."""
+    """Windows given as (first, last + 1) row and column, or 2 × 2 side by side; means take a factor per output."""
     rows, columns = ints(indices + 4 * op.windows), ints(indices + 4 * (op.windows + 2 * op.rows))
     scale, shift = floats(params + 4 * op.params), floats(params + 4 * (op.params + op.channels))
     factors = floats(params + 4 * (op.params + 2 * op.channels))

@@ -71,9 +71,9 @@ def _record() -> np.dtype[np.void]:
     start = 8 * len(WORDS)
     floats = {name: (np.float32, start + 4 * at) for at, names in enumerate(HALF_WORDS) for name in names}
     columns = offsets | floats
-    kinds, places = [kind for kind, _ in columns.values()], [place for _, place in columns.values()]
+    kinds, starts = zip(*columns.values(), strict=True)
     size = start + 4 * len(HALF_WORDS)
-    return np.dtype({"names": list(columns), "formats": kinds, "offsets": places, "itemsize": size})
+    return np.dtype({"names": list(columns), "formats": kinds, "offsets": starts, "itemsize": size})
 
 
 OPERATION = _record()

@@ -1,8 +1,8 @@
 """Vector code for 3 × 3 convolutions of small images that lie whole in their lanes.
 
-Of the sixteen products that a weight has with an image of 4 × 4 pixels, nine meet a pixel where it stands in a corner
-of the kernel and twelve at an edge; the others meet the border's zeros. So weights go by their place in the kernel,
-each place with code that leaves the border out.
+A weight has sixteen products with an image of 4 × 4 pixels. If it is in a corner of the kernel, nine of them meet a
+pixel, at an edge twelve; the others meet the border's zeros. So weights are sorted by their position in the kernel, and
+each position has code that leaves the border out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 from ...native.simd import F32, I32, I64, Emitter, Values, grid, sides
 from .sparse_simd import Tile, begin, end, total_of
 
-PLACES = 9  # of a kernel
+POSITIONS = 9  # of a kernel
 
 
 @intrinsic
@@ -30,17 +30,17 @@ def small_tile(  # type: ignore[no-untyped-def]
     """
     lanes, height, breadth = sides(width, rows, columns)
     tile = height * breadth
-    sets = 16 // tile  # of sums, so that neighbouring places of the kernel need not wait for each other
+    sets = 16 // tile  # of sums, so that neighbouring positions need not wait for each other
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _, _, _, x, row, stream, partial, first, last, bias, out, out_row, low, high, a, b = args
         e = Emitter(builder, lanes)
         scratch = [e.at(partial, t * e.bytes) for t in range(tile)]
-        counts = [builder.zext(e.load(e.at(stream, k * 4), I32), I64) for k in range(PLACES)]
+        counts = [builder.zext(e.load(e.at(stream, k * 4), I32), I64) for k in range(POSITIONS)]
         sums = [*begin(e, first, bias, scratch), *[e.constant(0.0)] * (tile * (sets - 1))]
-        stream = e.at(stream, 4 * PLACES)
-        for place, (down, right) in enumerate(product((-1, 0, 1), repeat=2)):
-            start = place % sets * tile
+        stream = e.at(stream, 4 * POSITIONS)
+        for position, (down, right) in enumerate(product((-1, 0, 1), repeat=2)):
+            start = position % sets * tile
 
             def add(state: Values, down: int = down, right: int = right) -> Values:
                 """One weight and the offset of its input channel."""
@@ -54,7 +54,7 @@ def small_tile(  # type: ignore[no-untyped-def]
                         totals[i * breadth + j] = e.fma(weight, value, totals[i * breadth + j])
                 return [*totals, e.at(at, 8)]
 
-            *sums[start : start + tile], stream = e.loop(counts[place], [*sums[start : start + tile], stream], add)
+            *sums[start : start + tile], stream = e.loop(counts[position], [*sums[start : start + tile], stream], add)
         sums = total_of(e, sums, tile)
         end(e, last, sums, scratch, Tile(out, out_row, height, breadth, a, b), low, high)
         return stream

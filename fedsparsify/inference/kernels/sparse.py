@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...native.compiled import compiled, inlined
-from ...native.memory import floats
+from ...native.pointers import floats
 from .pixel_lane_simd import pixel_lane_channel
 from .small_simd import small_tile
 from .sparse_simd import sparse_tile

@@ -26,27 +26,27 @@ class Tile(NamedTuple):
 
 def begin(e: Emitter, first: Any, bias: Any, scratch: Values) -> Values:
     """Sums at the start of a visit: the bias in a channel's first one, else what was kept in `scratch`."""
-    return e.either(first, lambda: [e.splat(bias)] * len(scratch), lambda: [e.load(place) for place in scratch])
+    return e.either(first, lambda: [e.splat(bias)] * len(scratch), lambda: [e.load(address) for address in scratch])
 
 
 def end(e: Emitter, last: Any, sums: Values, scratch: Values, tile: Tile, low: Any, high: Any) -> None:
-    """Sums at the end of a visit: clamped to their places in a channel's last one, else kept in `scratch`.
+    """Sums at the end of a visit: clamped and stored in a channel's last one, else kept in `scratch`.
 
-    Where `last` is two, only the largest of 2 × 2 sums go to their places, scaled and shifted.
+    Where `last` is two, only the largest of 2 × 2 sums go to their addresses, scaled and shifted.
     """
     bounds, step = (e.splat(low), e.splat(high)), ir.Constant(I64, e.bytes)
 
     def whole() -> Values:
-        places = grid(e, tile.address, tile.row, step, tile.height, tile.breadth)
-        for value, place in zip(sums, places, strict=True):
-            e.store(e.clamp(value, *bounds), place)
+        addresses = grid(e, tile.address, tile.row, step, tile.height, tile.breadth)
+        for value, address in zip(sums, addresses, strict=True):
+            e.store(e.clamp(value, *bounds), address)
         return []
 
     def pooled() -> Values:
-        places = grid(e, tile.address, tile.row, step, tile.height // 2, tile.breadth // 2)
+        addresses = grid(e, tile.address, tile.row, step, tile.height // 2, tile.breadth // 2)
         scale, shift = e.splat(tile.scale), e.splat(tile.shift)
-        for value, place in zip(e.largest(sums, tile.breadth), places, strict=True):
-            e.store(e.fma(e.clamp(value, *bounds), scale, shift), place)
+        for value, address in zip(e.largest(sums, tile.breadth), addresses, strict=True):
+            e.store(e.fma(e.clamp(value, *bounds), scale, shift), address)
         return []
 
     def finished() -> Values:
@@ -54,8 +54,8 @@ def end(e: Emitter, last: Any, sums: Values, scratch: Values, tile: Tile, low: A
         return e.either(e.builder.sub(last, ir.Constant(I64, 1)), pooled, whole) if even else whole()
 
     def keep() -> Values:
-        for total, place in zip(sums, scratch, strict=True):
-            e.store(total, place)
+        for total, address in zip(sums, scratch, strict=True):
+            e.store(total, address)
         return []
 
     e.either(last, finished, keep)
@@ -80,14 +80,14 @@ def sparse_tile(  # type: ignore[no-untyped-def]
     `strided` is a tuple of two where inputs of neighbouring outputs do not lie side by side; then there are no pairs.
     Returns the address after the visit.
     """
-    lanes, height, breadth, apart = sides(width, rows, columns, strided)
+    lanes, height, breadth, spacing = sides(width, rows, columns, strided)
     tile = height * breadth
     sets = max(1, IN_FLIGHT // tile)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _, _, _, _, x, row, column, stream, partial, first, last, bias, out, out_row, low, high, a, b = args
         e = Emitter(builder, lanes)
-        if apart == 1:
+        if spacing == 1:
             column = ir.Constant(I64, e.bytes)  # part of the instructions, which makes them a tenth faster
         scratch = [e.at(partial, t * e.bytes) for t in range(tile)]
         counts = [builder.zext(e.load(e.at(stream, k * 4), I32), I64) for k in range(3)]
@@ -134,7 +134,7 @@ def sparse_tile(  # type: ignore[no-untyped-def]
         if sets > 1:
             rest = builder.urem(counts[0], amount)
             state = e.loop(rest, state, lambda s: [*add(s[:-1], s[-1]), e.at(s[-1], 8)])
-        if height > 1 and apart == 1:  # smaller tiles gain nothing from pairs
+        if height > 1 and spacing == 1:  # smaller tiles gain nothing from pairs
             state = e.loop(counts[1], state, lambda s: add_pair(s, 1, 0))
             state = e.loop(counts[2], state, lambda s: add_pair(s, 0, 1))
         *sums, stream = state

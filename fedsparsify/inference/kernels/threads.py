@@ -45,11 +45,11 @@ def wait_at(_, barrier, count):  # type: ignore[no-untyped-def]
     """Arrive at a barrier (a counter) and wait until it has counted `count` arrivals."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = builder.inttoptr(args[0], I64.as_pointer())
-        builder.atomic_rmw("add", place, ir.Constant(I64, 1), "acq_rel")
+        word_pointer = builder.inttoptr(args[0], I64.as_pointer())
+        builder.atomic_rmw("add", word_pointer, ir.Constant(I64, 1), "acq_rel")
 
         def all_arrived() -> Any:
-            return builder.icmp_signed(">=", builder.load_atomic(place, "acquire", 8), args[1])
+            return builder.icmp_signed(">=", builder.load_atomic(word_pointer, "acquire", 8), args[1])
 
         _spin(builder, args[0], all_arrived, None, None)
         return context.get_dummy_value()
@@ -72,19 +72,19 @@ def wait_for_job(_, state, barrier):  # type: ignore[no-untyped-def]
     """Wait until a job slot holds a job (and take it) or QUIT, or until the spins are used up (ASLEEP); its state."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = builder.inttoptr(args[0], I64.as_pointer())
+        word_pointer = builder.inttoptr(args[0], I64.as_pointer())
         idle, job, asleep = (ir.Constant(I64, value) for value in (IDLE, JOB, ASLEEP))
 
         def full() -> Any:
-            return builder.icmp_signed("!=", builder.load_atomic(place, "acquire", 8), idle)
+            return builder.icmp_signed("!=", builder.load_atomic(word_pointer, "acquire", 8), idle)
 
         def give_up() -> None:
-            builder.cmpxchg(place, idle, asleep, "acq_rel", "acquire")
+            builder.cmpxchg(word_pointer, idle, asleep, "acq_rel", "acquire")
 
         _spin(builder, args[1], full, SPINS_BEFORE_SLEEP, give_up)
-        found = builder.load_atomic(place, "acquire", 8)
+        found = builder.load_atomic(word_pointer, "acquire", 8)
         with builder.if_then(builder.icmp_signed("==", found, job)):
-            builder.cmpxchg(place, job, idle, "acq_rel", "acquire")
+            builder.cmpxchg(word_pointer, job, idle, "acq_rel", "acquire")
         return found
 
     return types.int64(types.int64, types.int64), generate

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...native.compiled import compiled, inlined
-from ...native.memory import floats
+from ...native.pointers import floats
 from .dense_simd import dense_tile
 from .program_table import PLANE_GAP
 from .winograd_numbers import ROWS

@@ -1,7 +1,7 @@
-"""The numbers behind Winograd's transforms: F(m, 3) makes m outputs of a line by m + 2 products (Lavin and Gray, 2016).
+"""The numbers of Winograd's transforms: F(m, 3) makes m outputs of a line by m + 2 products (Lavin and Gray, 2016).
 
-A line of m + 2 inputs and one of three weights are seen as polynomials, taken at 0, at pairs ±p of points and at
-infinity, multiplied there, and read back. All factors of inputs and outputs are exact in binary.
+A line of m + 2 inputs and one of three weights are taken as polynomials, evaluated at 0, at pairs ±p of points and at
+infinity, multiplied there, and interpolated. All factors of inputs and outputs are exact in binary.
 """
 
 from __future__ import annotations

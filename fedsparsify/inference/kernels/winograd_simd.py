@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 from ...native.simd import F32, FLOAT_BYTES, I64, Emitter, Values, grid, sides
 from .winograd_numbers import POINTS, ROWS, factors, frequencies, polynomial, without
 
-Lines = list[Values]  # of each place along the lines, its value in every line
+Lines = list[Values]  # for each position along the lines, its value in every line
 
 
 class Transform(Emitter):
@@ -79,15 +79,15 @@ def winograd_in(_, width, columns, x, row, out, step, table):  # type: ignore[no
         _, _, x, row, out, step, table = args
         e, wide = Transform(builder, lanes, breadth, table), breadth + 2
         cells = grid(e, x, row, ir.Constant(I64, e.bytes), ROWS + 2, wide)
-        places = steps(builder, out, step, frequencies(breadth))
+        addresses = steps(builder, out, step, frequencies(breadth))
         for part in range(len(e.down) + 2):  # as many frequencies downwards as fit the registers
             stacks = [[[e.load(cell)] for cell in cells[k::wide]] for k in range(wide)]
             lines = [[value for (value,) in e.part(stack, e.down, part)] for stack in stacks]
             made = (values for k in range(len(e.across) + 2) for values in e.part(lines, e.across, k))
             for k, values in enumerate(made):
-                for value, place in zip(values, places[k::wide], strict=False):
-                    e.store(value, place)
-            places = places[len(lines[0]) * wide :]
+                for value, address in zip(values, addresses[k::wide], strict=False):
+                    e.store(value, address)
+            addresses = addresses[len(lines[0]) * wide :]
         return context.get_dummy_value()
 
     i64 = types.int64
@@ -109,7 +109,7 @@ def winograd_out(  # type: ignore[no-untyped-def]
         e, wide = Transform(builder, lanes, breadth, table), breadth + 2
         start, bounds = e.splat(bias), (e.splat(low), e.splat(high))
         cells = steps(builder, sums, step, frequencies(breadth))
-        places = iter(grid(e, out, row, ir.Constant(I64, e.bytes), ROWS // side, breadth // side))
+        addresses = iter(grid(e, out, row, ir.Constant(I64, e.bytes), ROWS // side, breadth // side))
         for top in range(0, ROWS, 2):
             stacks = [[[e.load(cell)] for cell in cells[k::wide]] for k in range(wide)]
             lines = [[value for (value,) in e.outputs(stack, e.down, range(top, top + 2))] for stack in stacks]
@@ -117,7 +117,7 @@ def winograd_out(  # type: ignore[no-untyped-def]
             values = [value for line in made for value in line]
             for value in e.largest(values, breadth) if side == 2 else values:
                 value = e.clamp(builder.fadd(value, start), *bounds)
-                e.store(e.fma(value, e.splat(a), e.splat(b)) if side == 2 else value, next(places))
+                e.store(e.fma(value, e.splat(a), e.splat(b)) if side == 2 else value, next(addresses))
         return context.get_dummy_value()
 
     i64, f32 = types.int64, types.float32

@@ -48,7 +48,7 @@ class RowWriter(ProgramRows):
         memory: MemoryBudget,
     ) -> None:
         super().__init__(layout.block, layout.floats, memory)
-        self._layout, self._output, self._choices, self._pools = layout, output, choices, pools
+        self.layout, self._output, self._choices, self._pools = layout, output, choices, pools
         self._later = layout.later_readers()
         self._packed: dict[tuple[str, int], ConvolutionRow] = {}  # by step and first output channel
         # The caller's arrays are stored as they come.
@@ -56,15 +56,15 @@ class RowWriter(ProgramRows):
 
     def write(self) -> None:
         """Write the rows of all samples of the block."""
-        for sample in range(0, self.block.samples, self._layout.samples[-1]):
-            self._write_level(len(self._layout.levels) - 1, sample)
+        for sample in range(0, self.block.samples, self.layout.samples[-1]):
+            self._write_level(len(self.layout.levels) - 1, sample)
         if self.block.workers > 1:
             self.workers.add_barrier()
         self.expect(0, "the prepared network")
 
     def _write_level(self, index: int, sample: int) -> None:
         """All rows of a level's samples from `sample` on, after those of the finer levels that feed it."""
-        level, storages, samples = self._layout.levels[index], self._layout.storages[index], self._layout.samples
+        level, storages, samples = self.layout.levels[index], self.layout.storages[index], self.layout.samples
         if index:
             for start in range(0, samples[index], samples[index - 1]):
                 self._write_level(index - 1, sample + start)
@@ -77,7 +77,7 @@ class RowWriter(ProgramRows):
             self._write_step(step, storages, sample)
             write_halo(self, storages[step.name], sample)
             for later in self._later[index][step.name]:
-                target = self._layout.storages[later][step.name]
+                target = self.layout.storages[later][step.name]
                 move_to_level(self, storages[step.name], target, sample, samples[index], samples[later])
             if step.name == self._output:
                 unpack_output(self, storages[step.name], self._logits, sample, samples[index])

@@ -13,7 +13,7 @@ from numba import from_dtype
 
 from ...native.compiled import compiled, inlined
 from ...native.exponential import exponential
-from ...native.memory import floats, longs, seen_as
+from ...native.pointers import floats, longs, seen_as
 from ...native.simd import transpose
 from .layers import LAYER, PLAN, PRODUCT, ROWS, wide_at
 from .simd import product_tile, update_tile

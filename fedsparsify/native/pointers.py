@@ -1,4 +1,4 @@
-"""Addresses as things to read and write, for the kernels: they are handed plain 64-bit integers."""
+"""Addresses as typed pointers, for compiled functions, which are handed plain 64-bit integers."""
 
 from __future__ import annotations
 
