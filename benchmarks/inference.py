@@ -153,12 +153,12 @@ def report(cell: dict[str, Any], left: int, dense: int, peak: float) -> None:
     """One line a cell: milliseconds, ratios and the fraction of the machine's peak on the operations left."""
     ms = cell["ms"]
     ours = ms["fedsparsify"]
-    rivals = {name: ms[name] for name in DENSE if name in ms}
-    best = min(rivals, key=lambda name: rivals[name]) if rivals else None
+    others = {name: ms[name] for name in DENSE if name in ms}
+    best = min(others, key=lambda name: others[name]) if others else None
     times = "  ".join(f"{name} {value:.3f}" for name, value in ms.items())
     text = f"{cell['model']:>12} batch {cell['batch']:<3} threads {cell['threads']}  ms: {times}"
     if best:
-        text += f"  | {rivals[best] / ours:.2f}x over {best}"
+        text += f"  | {others[best] / ours:.2f}x over {best}"
     if "deepsparse" in ms:
         text += f", {ms['deepsparse'] / ours:.2f}x over deepsparse"
     shares = {name: 2 * left * cell["batch"] / value / 1e6 / peak / cell["threads"] for name, value in ms.items()}

@@ -1,6 +1,6 @@
 """Seconds a round on a CPU: our cohort beside the loop a PyTorch user would write, raw JAX and other simulators.
 
-    python benchmarks/simulation.py [--repeats 5] [--rivals loop,loader,jax,fedjax,pfl,flower] [--busy]
+    python benchmarks/simulation.py [--repeats 5] [--others loop,loader,jax,fedjax,pfl,flower] [--busy]
 
 The shape is FashionMNIST's: `fc`, 10 clients × 6,000 samples, batch 32, 4 local epochs, plain SGD, random data. Every
 side is a process of its own that plays one round whenever it is told to; they take turns, so that a noisy machine is
@@ -125,16 +125,16 @@ def main() -> None:
     """Take turns and print medians and ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--rivals", default="loop")
+    parser.add_argument("--others", default="loop")
     parser.add_argument("--busy", action="store_true")
     words = parser.parse_args()
     known = {"loop": loop, "jax": jax}
-    rivals = [name for name in words.rivals.split(",") if name]
-    if not set(rivals) <= set(known):
-        from simulation_rivals import SIDES
+    others = [name for name in words.others.split(",") if name]
+    if not set(others) <= set(known):
+        from other_simulators import SIDES
 
         known |= SIDES
-    sides = {"ours": ours} | {name: known[name] for name in rivals}
+    sides = {"ours": ours} | {name: known[name] for name in others}
     context = mp.get_context("spawn")
     if words.busy:
         context.Process(target=spin, daemon=True).start()

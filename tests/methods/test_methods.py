@@ -110,7 +110,7 @@ def test_stopped_after_any_round_and_resumed_is_the_same_run(name, tmp_path):
     ],
     ids=lambda method: method["name"],
 )
-def test_rivals_never_mask_biases_norms_or_statistics(method):
+def test_methods_that_prune_weight_tensors_leave_the_others(method):
     """Through convolutions, batch norm and dropout; the statistics that a run ends with are those of its clients."""
     few = {
         f"{x}_{part}": getattr(load_dataset("digits"), f"{x}_{part}")[:96] for x in "xy" for part in ("train", "test")
