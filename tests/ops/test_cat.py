@@ -56,8 +56,9 @@ def test_engine_onnx_and_pytorch_agree(side, threads, tmp_path):
 
 def test_names_on_the_way_are_nobody_elses():
     nodes = [
-        Node("linear", "c.0", ("input",), {"weight": "w"}),
-        Node("linear", "c.1", ("input",), {"weight": "v"}),
+        Node("flatten", "f", ("input",), {}, {"start": 1}),
+        Node("linear", "c.0", ("f",), {"weight": "w"}),
+        Node("linear", "c.1", ("f",), {"weight": "v"}),
         Node("cat", "c", ("c.1", "c.0")),
     ]
     layout = Layout((TensorSpec("w", (1, 2)), TensorSpec("v", (2, 2))))
