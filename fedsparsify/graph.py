@@ -3,19 +3,7 @@
 A graph is a tuple of nodes in the order in which they run. The network's input is called "input"; the last node's
 output is the network's. Tensors are named as in the model's layout.
 
-| op | tensors | attributes |
-|---|---|---|
-| linear | weight (out, in), bias? | |
-| conv2d | weight (out, in / groups, kh, kw), bias? | stride, padding, dilation: [h, w]; groups |
-| batch_norm | weight?, bias?, running_mean, running_var | eps |
-| relu, relu6, sigmoid, tanh, silu, hardswish, gelu | | |
-| leaky_relu | | slope |
-| max_pool2d | | kernel, stride, padding: [h, w]; ceil |
-| avg_pool2d | | kernel, stride, padding: [h, w]; ceil, count_padding |
-| adaptive_avg_pool2d | | size: [h, w] |
-| flatten | | start (counted with the batch dimension) |
-| add | | (two inputs) |
-| softmax | | axis |
+The operations, with their tensors and attributes, are the files of `ops/`.
 """
 
 from __future__ import annotations
