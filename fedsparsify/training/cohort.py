@@ -12,9 +12,9 @@ from functools import cached_property
 import torch
 from torch import nn
 
-from ..config import Training
 from ..methods import Request, Update
 from .backends import Backend, Setup, choose
+from .settings import Training
 from .worker import Samples, Worker
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..config import Training
 from ..data.partition import Indices
 from ..errors import DataError, ModelError
 from ..keyed import client_seed, key_of, pad_crop_flip, seeded, step_key
 from ..methods import Client, Fit, Request, Score, Update, run_client
 from ..model import Floats, SparseModel
 from .flat import FlatModule, flat_gradient, hessian_gradient
+from .settings import Training
 
 LONE_SAMPLE = "Expected more than 1 value per channel"  # what torch's batch norms say of one sample
 PROBE = 2**31  # the part of a client's randomness that draws the batch of a `Score`; epochs have the numbers below

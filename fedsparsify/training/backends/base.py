@@ -12,7 +12,6 @@ from typing import Protocol, TypeVar
 import torch
 from torch import nn
 
-from ...config import Training
 from ...keyed import KeyedDropout
 from ...methods import Request, Update
 from ...model import Layout
@@ -20,6 +19,7 @@ from ...native.machine import cores_here
 from ...networks import layout_of
 from ..batches import Batches
 from ..flat import FlatModule
+from ..settings import Training
 from ..worker import Samples, Worker
 
 Answer = TypeVar("Answer")

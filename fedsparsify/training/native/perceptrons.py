@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from ... import arrays
-from ...config import Training
 from ...errors import ModelError
 from ...methods import Request, Score, Update
 from ...model import Layout
@@ -18,6 +17,7 @@ from ...native.images import Kernels
 from ...native.lines import zeros
 from ...native.machine import lanes_here
 from ..sequence import in_sequence
+from ..settings import Training
 from ..worker import Samples, Worker
 from .layers import Linear, Memory, fill
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from ...config import Training
 from ...methods import Request, Score
+from ..settings import Training
 from ..worker import Worker
 from .stack import Stack
 

@@ -8,10 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from ... import arrays
-from ...config import Training
 from ...keyed import KEYS, STRIDE
 from ...methods import Request, Update
 from ..batches import Step, Turn, steps
+from ..settings import Training
 from ..worker import Worker
 from .sgd import SGD, FusedSGD
 from .stack import Stack
