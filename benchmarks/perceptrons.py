@@ -58,9 +58,9 @@ def compare(sizes: tuple[int, ...], batch: int, samples: int, momentum: float, r
     settings = {"network": "perceptrons:network", "epochs": 1, "clients": CLIENTS, "batch_size": batch, "lr": 0.02}
     config = RunConfig(method="fedavg", momentum=momentum, **settings)
     sides = {"ours": Simulated(config, data), "stacked": Simulated(config, data)}
-    assert sides["ours"].machine.cohort.backend.name == "native"
+    assert sides["ours"].environment.cohort.backend.name == "native"
     with patch.object(Kernels, "__call__", side_effect=ImportError):
-        assert sides["stacked"].machine.cohort.backend.name == "dense"
+        assert sides["stacked"].environment.cohort.backend.name == "dense"
     start = sides["ours"].initial()
     taken: dict[str, list[float]] = {name: [] for name in sides}
     for round in range(repeats + 1):

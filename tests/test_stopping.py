@@ -162,8 +162,8 @@ main()
 PHASES = {
     "data": ("fedsparsify.federation.run", "load_dataset"),
     "set-up": ("fedsparsify.federation.run", "Simulated"),
-    "first round": ("fedsparsify.federation.run", "play"),
-    "model": ("fedsparsify.federation.run", "facts"),
+    "first round": ("fedsparsify.federation.run", "run_rounds"),
+    "model": ("fedsparsify.federation.journal", "facts"),
     "page": ("fedsparsify.report.run_report", "write_page"),
     "figures": ("fedsparsify.report.figures", "draw_curves"),
 }

@@ -21,10 +21,10 @@ from fedsparsify import RunConfig, run
 from fedsparsify.data import Dataset
 from fedsparsify.errors import ConfigError
 from fedsparsify.export import export
-from fedsparsify.federation.simulated import Machine, build_for
+from fedsparsify.federation.environment import Environment, build_for
 from fedsparsify.inference import Engine
 from fedsparsify.notices import Notice
-from fedsparsify.training.backends.plain import OneByOne
+from fedsparsify.training.backends.autograd import OneByOne
 from fedsparsify.training.flat import FlatModule
 from fedsparsify.wire.artefact import load_facts
 
@@ -129,7 +129,7 @@ KINDS = (
 )
 
 
-def played(make, monkeypatch, out=None, machine=None):
+def played(make, monkeypatch, out=None, environment=None):
     """A short run of a network: its result, and the notices that came before and after its first round."""
     module = types.ModuleType("users_module")
     module.net = make
@@ -145,14 +145,14 @@ def played(make, monkeypatch, out=None, machine=None):
             out,
             on_round=lambda entry: (rounds.append(entry), early.append(len(caught))),
             dataset=pictures(),
-            machine=machine and machine(config, pictures()),
+            environment=environment and environment(config, pictures()),
         )
     notices = [str(w.message) for w in caught if w.category is Notice]
     assert early[0] == len(caught), "everything is said before the first round"
     return config, result, notices
 
 
-class Plain(Machine):
+class Plain(Environment):
     """A machine that trains by autograd alone, one client after another."""
 
     def __init__(self, config, dataset):
@@ -168,7 +168,7 @@ def agree(make, monkeypatch, folder):
         assert "modified by an inplace operation" in str(error)
         assert not (folder / "run").exists()
         return [str(error)]
-    _, again, _ = played(make, monkeypatch, machine=Plain)
+    _, again, _ = played(make, monkeypatch, environment=Plain)
     assert np.allclose(result.model.weights, again.model.weights, rtol=1e-4, atol=1e-5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Notice)

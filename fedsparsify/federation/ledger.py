@@ -1,4 +1,7 @@
-"""history.jsonl: one line a round, on disk before the next round begins."""
+"""history.jsonl: one line per round, on disk before the next round begins.
+
+In: an `Entry` per round. Out: the entries of a history file, checked.
+"""
 
 from __future__ import annotations
 

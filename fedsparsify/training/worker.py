@@ -17,7 +17,7 @@ from ..model import Floats, SparseModel
 from .flat import FlatModule, flat_gradient, hessian_gradient
 from .settings import Training
 
-LONE_SAMPLE = "Expected more than 1 value per channel"  # what torch's batch norms say of one sample
+SINGLE_SAMPLE = "Expected more than 1 value per channel"  # what torch's batch norms say of one sample
 PROBE = 2**31  # the part of a client's randomness that draws the batch of a `Score`; epochs have the numbers below
 
 
@@ -154,16 +154,16 @@ class Worker:
         try:
             loss = nn.functional.cross_entropy(network.module(x), self._samples.y[batch])
         except ValueError as error:
-            if len(batch) > 1 or LONE_SAMPLE not in str(error):
+            if len(batch) > 1 or SINGLE_SAMPLE not in str(error):
                 raise
             who = f"client {self.client} holds {self.samples:,}"
-            raise lone_sample_error(who, self._training.batch_size) from error
+            raise single_sample_error(who, self._training.batch_size) from error
         loss.backward()  # type: ignore[no-untyped-call]
         network.settle()
         return loss.detach()
 
 
-def lone_sample_error(who: str, batch_size: int) -> DataError:
+def single_sample_error(who: str, batch_size: int) -> DataError:
     """Batch norm has no variance to go by in a batch of one sample."""
     return DataError(
         f"batch norm cannot train on a batch of one sample: {who} samples, in batches of {batch_size}. "

@@ -15,7 +15,7 @@ from ...methods import Client, Fit, Method, Request, Update, run_client
 from ...model import SparseModel
 from ...wire.codec import encode
 from .messages import MODEL, RECORD, Answer, Parcel
-from .notes import Notes
+from .node_store import NodeStore
 from .tensors import arrays_of, weights_of
 
 Next = Callable[[Message, Context], Message]
@@ -29,8 +29,8 @@ def sparse_mod(message: Message, context: Context, call_next: Next) -> Message:
     if RECORD not in message.content.config_records:
         return call_next(message, context)
     parcel = Parcel.read(message.content)
-    notes = Notes.of(context.node_config, context.node_id)
-    model, lacks = notes.received(parcel.model, parcel.trainable)
+    store = NodeStore.of(context.node_config, context.node_id)
+    model, lacks = store.received(parcel.model, parcel.trainable)
     if model is None:
         return Message(Answer(parcel.round, -1, lacks=lacks).content(), reply_to=message)
     loop = Loop(message, context, call_next, parcel)

@@ -13,8 +13,9 @@ from ...networks import build, model_of
 from ...training.flat import FlatModule
 from ...training.step_times import step_times
 from ..checks import check_network
-from ..run import RunFolder, settled
-from ..simulated import build_for
+from ..environment import build_for
+from ..folder import RunFolder
+from ..run import settled
 from .server import SPARE, most_bytes
 from .task import Task
 

@@ -16,10 +16,10 @@ from typing import IO, TYPE_CHECKING
 from ...errors import ClientError, RunError
 from ...stopping import uninterrupted
 from ..ledger import Entry, read_history
-from .commands import Link, environment, shown
+from .commands import Link, environment_variables, shown
 
 if TYPE_CHECKING:
-    from ..run import RunFolder
+    from ..folder import RunFolder
 
 STOPPED = "fedsparsify stopped: "  # a line of the ServerApp's log: what follows is meant for the user
 PAUSE_SECONDS = 10.0
@@ -69,7 +69,7 @@ class Server:
 
     def __init__(self, link: Link, say: Callable[[str], None]) -> None:
         self._link, self._say = link, say
-        self._env = environment(link.home)
+        self._env = environment_variables(link.home)
         self.log = link.home / "superlink.log"
         self.proxy_log = link.home / "proxy.log"
         self._shown = -1  # the last round that was shown
@@ -101,7 +101,7 @@ class Server:
                 _await(self._proxy, link.public_address, "proxy", self.proxy_log)
                 yield self
 
-    def play(self, app: Path, folder: RunFolder, rounds: int, show: Callable[[Entry], None]) -> bool:
+    def run_app(self, app: Path, folder: RunFolder, rounds: int, show: Callable[[Entry], None]) -> bool:
         """Run the app and show every round as it ends; whether the run got to its end.
 
         An error that the run raised on purpose is raised here; a run that was killed just ends.
@@ -139,7 +139,7 @@ def stay(command: Sequence[str], home: Path, tries: int, say: Callable[[str], No
 
     A SuperLink does not take a node back before it has missed its old self for a minute: that is such an error.
     """
-    env, left = environment(home), tries
+    env, left = environment_variables(home), tries
     while True:
         process = start(command, env)
         try:

@@ -27,14 +27,14 @@ from ...text import plain
 from ...training.flat import FlatModule
 from ...training.worker import Evaluation, evaluate
 from ...wire.codec import decode, encode, mask_name
+from ..environment import Environment, build_for, participants
+from ..known_masks import KnownMasks
 from ..ledger import Entry
-from ..memory import Memory
-from ..rounds import play
-from ..simulated import Machine, build_for, participants
+from ..rounds import run_rounds
 from ..wired import as_model
+from .connected_nodes import ConnectedNodes
 from .messages import Answer, Hello, Question
-from .patience import Patience
-from .roster import Roster
+from .serve_settings import ServeSettings
 
 LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
 POLL_SECONDS = 0.2
@@ -56,13 +56,15 @@ class Asked:
 class Networked:
     """The clients of a run at the other end of a network."""
 
-    def __init__(self, config: RunConfig, dataset: Dataset, grid: Grid, memory: Memory, patience: Patience) -> None:
-        self._config, self._dataset, self._grid, self.memory = config, dataset, grid, memory
-        self._patience = patience
-        self.machine = Machine(config, dataset)
-        self._network = FlatModule(build_for(config, dataset), self.machine.device)
+    def __init__(
+        self, config: RunConfig, dataset: Dataset, grid: Grid, known_masks: KnownMasks, waiting: ServeSettings
+    ) -> None:
+        self._config, self._dataset, self._grid, self.known_masks = config, dataset, grid, known_masks
+        self._waiting = waiting
+        self.environment = Environment(config, dataset)
+        self._network = FlatModule(build_for(config, dataset), self.environment.device)
         self.velocities: dict[int, Floats] = {}  # they stay with the clients
-        self._roster = Roster(grid, config.clients, self._greeted)
+        self._nodes = ConnectedNodes(grid, config.clients, self._greeted)
         self._overdue: dict[str, Asked] = {}
         self._heard: dict[str, Asked] = {}
         self._gathered = False  # whether the clients were waited for
@@ -80,11 +82,11 @@ class Networked:
 
     def graph_of(self, model: SparseModel) -> dict[str, object]:
         """What the file of a trained model says of its network."""
-        return self.machine.graph.of_model(self._network, model)
+        return self.environment.graph.of_model(self._network, model)
 
     def evaluate(self, model: SparseModel) -> Evaluation:
         """Accuracy and loss on the server's test samples."""
-        return evaluate(self._network, model, self.machine.test)
+        return evaluate(self._network, model, self.environment.test)
 
     def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
         """The clients' answers, as they come."""
@@ -95,7 +97,7 @@ class Networked:
             nodes = self._gather(wanted)
         self.refused |= {f"client {client}": "it is not connected" for client in wanted if client not in nodes}
         pending = self._send(round, model, [(client, nodes[client], False) for client in wanted if client in nodes])
-        deadline = time.monotonic() + self._patience.deadline
+        deadline = time.monotonic() + self._waiting.deadline
         while pending and time.monotonic() < deadline:
             for asked, reply in self._replies(pending, model.layout):
                 try:
@@ -114,11 +116,11 @@ class Networked:
                     self.refused[f"client {asked.client}"] = plain(str(error))
                     continue
                 self._phases["slowest client"] = max(self._phases.get("slowest client", 0.0), answer.seconds)
-                self.memory.sent(asked.client, round, model.mask)
+                self.known_masks.sent(asked.client, round, model.mask)
                 self._unheard -= model.nonzero
                 yield update
         for asked in pending.values():
-            self.refused[f"client {asked.client}"] = f"no answer within {self._patience.deadline:g} s"
+            self.refused[f"client {asked.client}"] = f"no answer within {self._waiting.deadline:g} s"
         self._overdue = pending
 
     def amended(self, entry: Entry) -> Entry:
@@ -138,9 +140,9 @@ class Networked:
     def _gather(self, wanted: list[int]) -> dict[int, int]:
         """Client → node. All are waited for once, later only as many as a round needs."""
         enough = len(wanted) if not self._gathered else min(self._config.min_clients, len(wanted))
-        until = time.monotonic() + self._patience.wait
+        until = time.monotonic() + self._waiting.wait
         while True:
-            present = self._roster.present()
+            present = self._nodes.present()
             here = sum(client in present for client in wanted)
             if here >= enough or time.monotonic() > until:
                 self._gathered = True
@@ -151,9 +153,9 @@ class Networked:
         """A node that has lost the mask we think it has is sent everything."""
         if hello.version != __version__:
             LOG.warning("client %d runs fedsparsify %s, the server %s", client, plain(hello.version), __version__)
-        mask = self.memory.mask(self.memory.seen.get(client), self._network.layout.trainable)
+        mask = self.known_masks.mask(self.known_masks.seen.get(client), self._network.layout.trainable)
         if mask is not None and mask_name(self._network.layout, mask) not in hello.names:
-            del self.memory.seen[client]
+            del self.known_masks.seen[client]
 
     def _send(self, round: int, model: SparseModel, to: Iterable[tuple[int, int, bool]]) -> dict[str, Asked]:
         """Ask the clients (client, node, whole); clients that saw the same mask last are sent the same blob."""
@@ -161,11 +163,11 @@ class Networked:
         messages, asked = [], []
         with self._phase("encode"):
             for client, node, whole in to:
-                version = None if whole else self.memory.seen.get(client)
+                version = None if whole else self.known_masks.seen.get(client)
                 if version not in blobs:
-                    blobs[version] = self._encoded(model, self.memory.mask(version, model.mask.size))
+                    blobs[version] = self._encoded(model, self.known_masks.mask(version, model.mask.size))
                 question = Question(round, client, blobs[version])
-                ttl = self._patience.deadline + 60
+                ttl = self._waiting.deadline + 60
                 messages.append(Message(question.content(), node, MessageType.TRAIN, ttl=ttl, group_id=str(round)))
                 asked.append(Asked(client, node, round, whole))
                 self._count(client, down=len(question.model))
@@ -244,7 +246,7 @@ def persistent(
     """The rounds from `first` on. One with too few answers is played again; after that the run stops, resumable."""
     left = retries
     while first <= config.rounds:
-        rounds = play(federation, config.method, model, first, config.rounds, config.seed, config.min_clients)
+        rounds = run_rounds(federation, config.method, model, first, config.rounds, config.seed, config.min_clients)
         try:
             for model, entry in rounds:
                 first, left = entry.round + 1, retries

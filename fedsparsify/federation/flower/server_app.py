@@ -12,11 +12,12 @@ from flwr.serverapp import Grid, ServerApp
 from ...data import load_dataset
 from ...errors import FedSparsifyError
 from ...options import read_settings, settings
+from ..folder import RunFolder
+from ..journal import Journal, Result
 from ..ledger import Entry
 from ..lock import held
-from ..run import Journal, Result, RunFolder
-from .patience import Patience
 from .processes import STOPPED
+from .serve_settings import ServeSettings
 from .server import Networked, persistent
 from .task import Task
 
@@ -29,24 +30,24 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Play the run that the Flower run's settings describe."""
     try:
-        play_over(grid, context.run_config)
+        run_over_grid(grid, context.run_config)
     except FedSparsifyError as error:
         LOG.error("%s%s: %s", STOPPED, type(error).__name__, error)
         raise
 
 
-def play_over(grid: Grid, found: Mapping[str, object]) -> Result:
+def run_over_grid(grid: Grid, found: Mapping[str, object]) -> Result:
     """Play a run over a grid, from its start or, with `resume`, from where its folder ends."""
     task = Task.read(found)
-    given = {name: found[name] for name in settings(Patience) if name in found}
-    patience = Patience(**read_settings(Patience, given, "serve"))
+    given = {name: found[name] for name in settings(ServeSettings) if name in found}
+    waiting = ServeSettings(**read_settings(ServeSettings, given, "serve"))
     config, dataset = task.config, load_dataset(task.config.data)
     folder = RunFolder(Path(str(found["out"])))
     with held(folder.path, ENDING_SECONDS):
         journal = Journal(config, folder, resume=bool(found.get("resume", False)))
-        federation = Networked(config, dataset, grid, journal.memory, patience)
+        federation = Networked(config, dataset, grid, journal.known_masks, waiting)
         model, first = journal.start(federation.initial)
-        rounds = persistent(federation, config, model, first, patience.retries)
+        rounds = persistent(federation, config, model, first, waiting.retries)
         model = journal.keep(rounds, model, federation.velocities, report)
         return journal.finish(model, dataset, federation.graph_of(model))
 

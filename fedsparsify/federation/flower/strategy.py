@@ -21,7 +21,7 @@ from ...methods import Method, Update, begun, merged
 from ...model import SparseModel
 from ...text import plain
 from ...wire.codec import decode, encode
-from ..memory import Memory
+from ..known_masks import KnownMasks
 from .messages import Answer, Parcel
 from .replies import averageable, lacks_mask
 from .server import most_bytes
@@ -67,7 +67,7 @@ class SparseStrategy(FedAvg):
         self.model: SparseModel | None = None
         self._arrays: tuple[SparseModel | None, dict[str, Array]] = None, {}  # a model, and what Flower knows it by
         self._dtypes = "{}"
-        self._memory = Memory()  # the masks that nodes have confirmed
+        self._known_masks = KnownMasks()  # the masks that nodes have confirmed
         self._grid: Grid | None = None
         self._asked: dict[int, tuple[str, RecordDict]] = {}  # node → its question, without the model
         self._bytes = [0, 0]  # down and up, of this round
@@ -152,9 +152,9 @@ class SparseStrategy(FedAvg):
         blobs: dict[int | None, bytes] = {}
         for message in asked:
             node = message.metadata.dst_node_id
-            version = self._memory.seen.get(node)
+            version = self._known_masks.seen.get(node)
             if version not in blobs:
-                blobs[version] = encode(model, self._memory.mask(version, model.mask.size))
+                blobs[version] = encode(model, self._known_masks.mask(version, model.mask.size))
             rest = {key: record for key, record in message.content.items() if key != self.arrayrecord_key}
             self._asked[node] = message.metadata.message_type, RecordDict(rest)
             message.content = self._content(round, blobs[version], model, rest)
@@ -172,7 +172,7 @@ class SparseStrategy(FedAvg):
         lacking = [reply.metadata.src_node_id for reply in found if lacks_mask(reply)]
         again = []
         for node in lacking:
-            self._memory.seen.pop(node, None)
+            self._known_masks.seen.pop(node, None)
             if node in self._asked:
                 kind, rest = self._asked.pop(node)
                 content = self._content(round, encode(model), model, dict(rest))
@@ -215,7 +215,7 @@ class SparseStrategy(FedAvg):
         good = [reply for reply in answers if not reply.has_error()]
         for reply in good:
             if not lacks_mask(reply):
-                self._memory.sent(reply.metadata.src_node_id, 2 * server_round + 1, model.mask)
+                self._known_masks.sent(reply.metadata.src_node_id, 2 * server_round + 1, model.mask)
         failed = [reply for reply in answers if reply.has_error()]
         return super().aggregate_evaluate(server_round, failed + self._averageable(server_round, good))
 
@@ -245,7 +245,7 @@ class SparseStrategy(FedAvg):
                 LOG.warning("round %d: node %d is left out: %s", round, node, plain(str(error)))
                 continue
             self._bytes[1] += len(answer.model)
-            self._memory.sent(node, 2 * round, model.mask)
+            self._known_masks.sent(node, 2 * round, model.mask)
             contents.append(RecordDict(dict(reply.content.metric_records)))
             yield update
 

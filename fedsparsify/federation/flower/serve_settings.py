@@ -8,7 +8,7 @@ from ...options import option
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class ServeSettings:
     """How long a server waits. It changes who takes part in a round, not what a round is."""
 
     deadline: float = option(600.0, "seconds that a round waits for answers")

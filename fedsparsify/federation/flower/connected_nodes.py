@@ -16,7 +16,7 @@ LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
 HELLO_SECONDS = 60.0  # a node that has not said who it is by then is asked again
 
 
-class Roster:
+class ConnectedNodes:
     """The nodes that are connected, by the number of their client."""
 
     def __init__(self, grid: Grid, clients: int, greeted: Callable[[int, Hello], None]) -> None:

@@ -18,7 +18,7 @@ from ...wire.files import atomic
 MASKS = 2  # the last two: the server may not have heard of the last one
 
 
-class Notes:
+class NodeStore:
     """Masks by their names, momentum by round, samples by where they come from. Damaged files count as absent."""
 
     def __init__(self, folder: Path) -> None:
@@ -29,7 +29,7 @@ class Notes:
             raise RunError(f"{folder} cannot be made: {error.strerror}.") from error
 
     @classmethod
-    def of(cls, settings: Mapping[str, object], node: int) -> Notes:
+    def of(cls, settings: Mapping[str, object], node: int) -> NodeStore:
         """Those of a node: in the folder that it was started with, or in one of its own in Flower's home."""
         home = Path(os.environ.get("FLWR_HOME", "~/.flwr")).expanduser()
         return cls(Path(str(settings.get("folder", home / "fedsparsify" / str(node)))))
