@@ -77,11 +77,11 @@ def tiles(lanes: int) -> None:
 
     from fedsparsify.native.lines import zeros
     from fedsparsify.training.native.kernels import BLOCK, FOUR, HEIGHT
-    from fedsparsify.training.native.layers import ROWS, wide_at
+    from fedsparsify.training.native.layers import ROWS, panel_vectors
     from fedsparsify.training.native.simd import product_tile, update_tile
 
     rows, depth, outputs, times = 32, 784, 128, 200
-    width, wide = (0,) * lanes, (0,) * wide_at(lanes)
+    width, wide = (0,) * lanes, (0,) * panel_vectors(lanes)
     across, panels, step, one = 4 * lanes * len(wide), outputs // lanes // len(wide), 4 * outputs, np.float32(1e-9)
 
     @njit(error_model="numpy")

@@ -188,7 +188,7 @@ def test_memory_follows_participants_not_clients():
     federation = Simulated(config, load_dataset("digits"))
     list(federation.ask(config.method, 1, federation.initial()))
     cohort = federation.environment.cohort
-    assert len(cohort.backend.kernels._benches) <= 4
+    assert len(cohort.backend.kernels._workspaces) <= 4
 
 
 def test_a_request_for_other_epochs_is_trained_apart():
@@ -335,10 +335,10 @@ def test_a_tensor_of_the_declared_shape_may_be_replaced(monkeypatch):
 def test_a_back_end_that_computes_another_network_is_left_out_with_one_notice(kind, monkeypatch):
     train = Perceptrons.train
 
-    def broken(self, bench, worker, request, epochs):
+    def broken(self, slot, worker, request, epochs):
         if kind == "raises":
             raise RuntimeError("no such layer\nand more")
-        update = train(self, bench, worker, request, epochs)
+        update = train(self, slot, worker, request, epochs)
         weights = update.model.weights.copy()
         bias = update.model.layout.slices["5.bias" if kind == "wrong" else "1.weight"]
         weights[bias] += 0.01 * (weights[bias] - request.model.weights[bias])

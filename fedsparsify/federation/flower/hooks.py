@@ -13,7 +13,7 @@ from ...methods import Fit
 WRAPPED = ("_orig_mod.", "module.")  # what torch.compile and DataParallel put before names
 
 
-class Masked:
+class GradientMask:
     """Looks for the module at its first forward pass, and hooks its parameters until the block ends."""
 
     def __init__(self, request: Fit) -> None:

@@ -96,6 +96,6 @@ def kept_at_zero(request: Fit) -> AbstractContextManager[object]:
     """
     if "torch" not in sys.modules:
         return nullcontext()
-    from .hooks import Masked
+    from .hooks import GradientMask
 
-    return Masked(request)
+    return GradientMask(request)
