@@ -1,4 +1,7 @@
-"""A node's side of a round: the same worker and the same generator as in a simulation, on the node's own samples."""
+"""A node's side of a round: the same worker and the same generator as in a simulation, on the node's own samples.
+
+In: a `Question`. Out: an `Answer` with the trained model.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from .task import Task
 
 @dataclass(frozen=True)
 class Node:
-    """A node: the run's task, what the node keeps on its disk, and the data that it was started with."""
+    """A node: the run's task, its store, and the data that it was started with."""
 
     task: Task
     store: NodeStore
@@ -36,7 +39,7 @@ class Node:
     device: str = "cpu"
 
     def answer(self, question: Question) -> Answer:
-        """Play the client's half of a round."""
+        """Run the client's half of a round."""
         began = time.perf_counter()
         config = self.task.config
         network = FlatModule(build(config.network, self.task.shape, self.task.classes, config.seed), self._device())

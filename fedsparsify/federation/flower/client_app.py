@@ -1,4 +1,7 @@
-"""What a SuperNode runs for our app. Every message is a process of its own, so each loads no more than it needs."""
+"""The ClientApp that a SuperNode runs for `fedsparsify join`.
+
+In: a message of the server. Out: its reply. Every message is a new process, so each loads only what it needs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a config to what a Flower run is started with."""
+"""From a config to the task and the limits that a Flower run is started with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..checks import check_network
 from ..environment import build_for
 from ..folder import RunFolder
 from ..run import settled
-from .server import SPARE, most_bytes
+from .messages import SPARE_BYTES, most_bytes
 from .task import Task
 
 
@@ -39,4 +39,4 @@ def make_task(config: RunConfig, folder: RunFolder) -> Task:
 def most_body_bytes(task: Task) -> int:
     """The longest body of a node's request: a model, or its scores, and what Flower puts around them."""
     network = build(task.config.network, task.shape, task.classes, task.config.seed)
-    return most_bytes(model_of(network).layout) + SPARE
+    return most_bytes(model_of(network).layout) + SPARE_BYTES

@@ -52,7 +52,7 @@ def start(
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask a process and all that it started to end; after a while, insist."""
+    """End a process and all that it started: by SIGTERM, and after ten seconds by SIGKILL."""
     with uninterrupted():
         for how in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError):

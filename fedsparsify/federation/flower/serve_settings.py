@@ -1,4 +1,4 @@
-"""How long a server waits: settings of `serve`, apart from those of a run."""
+"""The settings of `serve` that are not settings of a run: how long a server waits, and how often it retries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...options import option
 
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings:
-    """How long a server waits. It changes who takes part in a round, not what a round is."""
+    """How long a server waits for clients. It changes who takes part in a round, not what a round computes."""
 
     deadline: float = option(600.0, "seconds that a round waits for answers")
     wait: float = option(600.0, "seconds to wait for clients: for all at the start, later for min_clients")

@@ -1,4 +1,4 @@
-"""`SparseStrategy`: a method of ours in a Flower app of yours, in the place of `FedAvg`."""
+"""`SparseStrategy`: a method of this package in a Flower app of the user's, in the place of `FedAvg`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from ...model import SparseModel
 from ...text import plain
 from ...wire.codec import decode, encode
 from ..known_masks import KnownMasks
-from .messages import Answer, Parcel
+from .messages import Answer, ModQuestion, most_bytes
 from .replies import averageable, lacks_mask
-from .server import most_bytes
 from .tensors import arrays_of, layout_of, weights_of
 
 LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
@@ -86,7 +85,7 @@ class SparseStrategy(FedAvg):
         self._begin()
         self._timeout = timeout
         if num_rounds != self._rounds:
-            LOG.warning("%d rounds are played of a schedule for rounds=%d", num_rounds, self._rounds)
+            LOG.warning("%d rounds are run of a schedule for rounds=%d", num_rounds, self._rounds)
         return super().start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
 
     def summary(self) -> None:
@@ -163,8 +162,8 @@ class SparseStrategy(FedAvg):
     def _content(self, round: int, blob: bytes, model: SparseModel, rest: dict[str, Any]) -> RecordDict:
         self._bytes[0] += len(blob)
         names = self.arrayrecord_key, self.weighted_by_key
-        parcel = Parcel(round, blob, model.mask.size, self._table, self._dtypes, *names)
-        return RecordDict(rest | dict(parcel.content()))
+        question = ModQuestion(round, blob, model.mask.size, self._table, self._dtypes, *names)
+        return RecordDict(rest | dict(question.content()))
 
     def _answered(self, round: int, replies: Iterable[Message], model: SparseModel) -> list[Message]:
         """The replies; a node that lacks the mask is sent the whole model, and its second reply counts."""
