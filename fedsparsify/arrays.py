@@ -1,7 +1,7 @@
 """The few operations a model needs, for numpy arrays and torch tensors alike.
 
 Models live in numpy wherever they are sent or stored. A simulation on a GPU keeps them there as torch tensors between
-rounds; these functions are all that has to know. Torch is imported only where a tensor has been given.
+rounds; only these functions tell the two apart. Torch is imported only where a tensor is given.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-PIECE = 32_768
+CHUNK = 32_768
 SAMPLE = 20_000  # scores drawn to bracket a rank; below some fifty times this, numpy's partition is as fast
 
 
@@ -27,7 +27,7 @@ def to_numpy(array: Any) -> NDArray[Any]:
         return np.asarray(array)
     import torch
 
-    # Into pinned memory, or the driver would hold up whoever else talks to the GPU: 50 ms for vgg16.
+    # Into pinned memory: without, the driver blocks other threads that use the GPU, for 50 ms with vgg16.
     host = torch.empty_like(array, device="cpu", pin_memory=True).copy_(array, non_blocking=True)
     torch.cuda.current_stream(array.device).synchronize()
     return np.asarray(host.numpy())
@@ -87,13 +87,13 @@ def float32(array: Any) -> Any:
 
 
 def add_scaled(total: Any, array: Any, weight: float) -> None:
-    """total += weight · array in double precision; in pieces that stay in the cache."""
+    """total += weight · array in double precision; in chunks that stay in the cache."""
     if not is_numpy(total):
         total.add_(array, alpha=weight)
         return
-    for start in range(0, len(total), PIECE):
-        piece = slice(start, start + PIECE)
-        total[piece] += np.multiply(array[piece], weight, dtype=np.float64)
+    for start in range(0, len(total), CHUNK):
+        chunk = slice(start, start + CHUNK)
+        total[chunk] += np.multiply(array[chunk], weight, dtype=np.float64)
 
 
 def all_finite(array: Any) -> bool:
@@ -106,14 +106,14 @@ def zero_where(array: Any, mask: Any) -> None:
     if is_numpy(array):
         array[mask] = 0
     else:
-        array.masked_fill_(mask, 0)  # by index, a GPU's host would wait to learn how many there are
+        array.masked_fill_(mask, 0)  # with an index, the host would wait for the GPU to count them
 
 
 def highest(values: Any, count: int, among: Any, alive: int) -> Any:
-    """Mask of the `count` highest values, of equals the first, among `alive` entries that are more than that.
+    """Mask of the `count` highest values among the `alive` entries of `among`, the first of equal ones; count < alive.
 
-    On a GPU nothing waits: what may not stay sorts below everything else, and ties are counted where they lie. Sorting
-    there is also faster than selecting (`kthvalue` walks the whole array with one block of threads).
+    On a GPU the host does not wait: entries outside `among` sort below all others, and ties are counted on the GPU.
+    Sorting there is also faster than selecting (`kthvalue` reads the whole array with one block of threads).
     """
     if is_numpy(values):
         threshold = kth_smallest(values[among] if alive < len(values) else values, alive - count)
@@ -135,13 +135,13 @@ def kth_smallest(values: NDArray[Any], k: int) -> Any:
 
 
 def _bracketed(values: NDArray[Any], k: int) -> Any:
-    """Floyd and Rivest's idea: a sample brackets the rank, and only what lies inside the bracket is partitioned."""
+    """After Floyd and Rivest: a sample brackets the rank, and only values inside the bracket are partitioned."""
     sample = np.sort(values[:: values.size // SAMPLE])
     middle, margin = k / values.size * sample.size, 4 * int(sample.size**0.5)
     low = sample[max(0, int(middle) - margin)]
     high = sample[min(sample.size - 1, int(middle) + margin)]
     below = int(np.count_nonzero(values < low))
     inside = values[(values >= low) & (values <= high)]
-    if not below < k <= below + inside.size:  # the sample misled us: rare, and only a matter of time
+    if not below < k <= below + inside.size:  # the sample was unlucky: rare, and only slower
         return np.partition(values, k - 1)[k - 1]
     return np.partition(inside, k - below - 1)[k - below - 1]

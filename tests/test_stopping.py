@@ -15,9 +15,9 @@ from fedsparsify import RunConfig, run, stopping
 from fedsparsify.federation import run as run_module
 from fedsparsify.federation.checkpoint import Checkpoint
 from fedsparsify.federation.ledger import read_history
-from fedsparsify.stopping import NOTE, ending, listening, uninterrupted
+from fedsparsify.stopping import ALREADY_STOPPING, ending, listening, uninterrupted
 
-NOTED = NOTE.decode()
+NOTED = ALREADY_STOPPING.decode()
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from ..errors import RunError, WireError
 from ..model import Floats, Layout, SparseModel
 from ..wire.artefact import read, write
@@ -59,9 +61,9 @@ def anew(path: Path) -> str:
     history = path.with_name("history.jsonl")
     return (
         f"Put back a copy that fits {history.name}; or delete {path} and {history}, "
-        f"and --resume plays the run again from its first round."
+        f"and --resume repeats the run from its first round."
     )
 
 
-def _numbered(arrays: dict[str, Any], prefix: str) -> dict[int, Any]:
+def _numbered(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[int, NDArray[Any]]:
     return {int(name.removeprefix(prefix)): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -134,8 +134,7 @@ def _remedy(path: Path) -> str:
     """How to go on from a history that cannot be used."""
     checkpoint = path.with_name("checkpoint.fsz")
     return (
-        f"Put back a copy of it; or delete {path} and {checkpoint}, and --resume plays the run again from its "
-        f"first round."
+        f"Put back a copy of it; or delete {path} and {checkpoint}, and --resume repeats the run from its first round."
     )
 
 

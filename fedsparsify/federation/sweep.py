@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ..config import RunConfig, make_config, to_toml
-from ..data import load_dataset
+from ..data import Dataset, load_dataset
 from ..errors import ConfigError, RunError, nearest
 from ..methods import METHODS, Method, method_class
 from ..networks import build, layout_of
@@ -109,7 +109,7 @@ def _options(method: Any) -> Mapping[str, Any]:
     return options
 
 
-def _check_names(lists: Mapping[str, Any], kinds: Sequence[type[Method]]) -> None:
+def _check_names(lists: Mapping[str, object], kinds: Sequence[type[Method]]) -> None:
     """Refuse to vary what neither a run nor one of the sweep's methods has."""
     theirs = {name for kind in kinds for name in settings(kind)}
     known = {"method", *settings(RunConfig), *theirs}
@@ -121,7 +121,7 @@ def _check_names(lists: Mapping[str, Any], kinds: Sequence[type[Method]]) -> Non
         raise ConfigError(f"a sweep cannot vary {name!r}. {hint}{nearest(name.rpartition('.')[2], known)}")
 
 
-def _worded(value: Any) -> str:
+def _worded(value: object) -> str:
     return "-".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -140,7 +140,7 @@ def _named(chosen: Sequence[tuple[list[str], RunConfig]]) -> list[Planned]:
 
 def alike(runs: Sequence[Planned]) -> list[list[Planned]]:
     """Runs by environment: those that can be stacked."""
-    found: dict[tuple[Any, ...], list[Planned]] = {}
+    found: dict[tuple[object, ...], list[Planned]] = {}
     for planned in runs:
         found.setdefault(tuple(getattr(planned.config, name) for name in ENVIRONMENT), []).append(planned)
     return list(found.values())
@@ -185,7 +185,7 @@ def _sweep(
 def _as_call(
     planned: Planned,
     out: Path,
-    dataset: Any,
+    dataset: Dataset,
     environment: SharedEnvironment,
     on_round: Callable[[Planned, Entry], None] | None,
 ) -> Callable[[], None]:
@@ -199,7 +199,7 @@ def _as_call(
     return call
 
 
-def models_that_fit(config: RunConfig, dataset: Any) -> int:
+def models_that_fit(config: RunConfig, dataset: Dataset) -> int:
     """How many models to train at a time: half of a GPU's free memory; on a CPU one run, for its caches' sake."""
     if not config.device.startswith("cuda"):
         return config.participants

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from math import prod
-from typing import Any
 from weakref import WeakSet
 
 import numpy as np
@@ -118,7 +117,7 @@ def build(name: str, shape: Shape, classes: int, seed: int) -> nn.Module:
     return module
 
 
-def _takes_two(factory: Callable[..., Any]) -> bool:
+def _takes_two(factory: Callable[..., object]) -> bool:
     try:
         inspect.signature(factory).bind((), 0)
     except (TypeError, ValueError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ class GraphFacts:
     graph: tuple[Node, ...]  # empty where there is none
     missing: str  # why there is none
     probe: torch.Tensor
-    state: dict[str, Any]
+    state: dict[str, object]
 
     @classmethod
     def of(cls, module: nn.Module, probe: torch.Tensor) -> GraphFacts:
@@ -60,7 +60,7 @@ class GraphFacts:
             notice(f"the engine will not run this network, though it can be exported: {error}")
         return cls(graph, "", probe, state)
 
-    def of_model(self, network: Network, model: SparseModel) -> dict[str, Any]:
+    def of_model(self, network: Network, model: SparseModel) -> dict[str, object]:
         """What the file of a trained model says: the graph, if it gives the network's logits with these weights too."""
         missing = self.missing
         if self.graph:

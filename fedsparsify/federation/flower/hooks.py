@@ -7,10 +7,11 @@ In: a `Fit`. Out: hooks that add the proximal term to each gradient and zero its
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from ...methods import Fit
 
@@ -22,7 +23,7 @@ class GradientMask:
 
     def __init__(self, request: Fit) -> None:
         self._request = request
-        self._handles: list[Any] = []
+        self._handles: list[RemovableHandle] = []
 
     def __enter__(self) -> Self:
         self._handles.append(register_module_forward_pre_hook(self._find))

@@ -13,4 +13,4 @@ class ServeSettings:
 
     deadline: float = option(600.0, "seconds that a round waits for answers")
     wait: float = option(600.0, "seconds to wait for clients: for all at the start, later for min_clients")
-    retries: int = option(2, "how often a round with too few answers is played again before the run stops")
+    retries: int = option(2, "how often a round with too few answers is repeated before the run stops")

@@ -84,4 +84,4 @@ def rounds_with_retries(
             if not left:
                 raise ClientError(f"{error} {why}".strip()) from None
             left -= 1
-            LOG.warning("round %d is played again: %s %s", first, error, why)
+            LOG.warning("round %d is repeated: %s %s", first, error, why)

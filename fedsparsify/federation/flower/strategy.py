@@ -24,7 +24,7 @@ from ...wire.codec import decode, encode
 from ..known_masks import KnownMasks
 from .messages import Answer, ModQuestion, most_bytes
 from .replies import averageable, lacks_mask
-from .tensors import arrays_of, layout_of, weights_of
+from .tensors import arrays_differ, arrays_of, layout_of, weights_of
 
 LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
 
@@ -136,7 +136,7 @@ class SparseStrategy(FedAvg):
         if self._arrays[0] is not self.model:  # a derived class has set it
             self._arrays = self.model, dict(arrays_of(self.model, self._dtypes))
         ours = self._arrays[1]
-        if arrays.keys() != ours.keys() or any(_differ(arrays[name], ours[name]) for name in ours):
+        if arrays.keys() != ours.keys() or any(arrays_differ(arrays[name], ours[name]) for name in ours):
             raise ConfigError(
                 f"round {round}: the arrays are not those of `strategy.model`, which clients are sent. Something "
                 f"changed the arrays that aggregate_train returned (a wrapper, or a derived class), to no effect. "
@@ -247,7 +247,3 @@ class SparseStrategy(FedAvg):
             self._known_masks.sent(node, 2 * round, model.mask)
             contents.append(RecordDict(dict(reply.content.metric_records)))
             yield update
-
-
-def _differ(one: Array, other: Array) -> bool:
-    return one is not other and (one.dtype, one.shape, one.data) != (other.dtype, other.shape, other.data)

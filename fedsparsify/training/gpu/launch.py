@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -41,9 +40,9 @@ class StepTensors:
     side: torch.cuda.Stream | None = None  # on which small gradients are computed
     held: list[torch.Tensor] = field(default_factory=list)  # what the side stream still reads
 
-    def launch(self, warps: int, stages: int) -> dict[str, Any]:
+    def launch(self, warps: int, stages: int) -> dict[str, int | bool]:
         """Options of a launch."""
-        options = {"num_warps": warps, "num_stages": stages}
+        options: dict[str, int | bool] = {"num_warps": warps, "num_stages": stages}
         return options | {"launch_pdl": True} if self.early else options
 
     @contextmanager

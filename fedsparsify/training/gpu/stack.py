@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import torch
 from torch import nn
@@ -31,7 +31,7 @@ PAD = 16  # the least that a first convolution's channels are padded to: the sma
 
 def read_layers(module: nn.Module, shape: Sequence[int]) -> list[GpuLayer] | None:
     """The layers of a sequential network; None where our kernels do not have one of them."""
-    layers: list[Any] = []
+    layers: list[GpuLayer] = []
     image = list(shape) if len(shape) == 3 else None
     flat, pixels = len(shape) == 1, 1  # whether a sample is a vector; pixels of the image that it still lies in
     for name, child in in_sequence(module):
@@ -64,8 +64,9 @@ def read_layers(module: nn.Module, shape: Sequence[int]) -> list[GpuLayer] | Non
         else:
             return None
     for below, layer in pairwise(layers):
-        by_channel = isinstance(layer, BatchNorm | MaxPool) or (isinstance(layer, Product) and layer.taps > 1)
-        if isinstance(below, Product) and below.taps > 1 and below.bias and by_channel:
+        if not (isinstance(below, Product) and below.taps > 1 and below.bias) or isinstance(layer, Dropout):
+            continue
+        if not isinstance(layer, Product) or layer.taps > 1:  # its channels are the outputs of the convolution below
             layer.below, below.bias_above = f"{below.name}.bias", True
     ends_in_dense = bool(layers) and isinstance(layers[-1], Product) and layers[-1].taps == 1 and not layers[-1].relu
     return layers if ends_in_dense else None

@@ -56,7 +56,7 @@ class Trainer:
         self._losses = torch.zeros(stack.models, device=stack.device)
         self._keys = torch.zeros(stack.models, dtype=torch.int64, device=stack.device)
         self._sample_table = torch.zeros(0, 0, dtype=torch.int64)
-        self._graph: Any = None
+        self._graph: torch.cuda.CUDAGraph | None = None
         self._captured: object = None
         self._warm: object = None
 
@@ -114,7 +114,7 @@ class Trainer:
             self._warm = shape
             self._take(epoch_steps)
             return
-        if self._captured != shape:
+        if self._graph is None or self._captured != shape:
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph):
                 self._take(epoch_steps)
