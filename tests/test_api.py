@@ -88,7 +88,8 @@ ALLOWED = {
     "average": {"arrays", "errors", "model"},
     "methods": CORE | {"plugins", "text"},
     "data": {"errors", "model", "plugins"},
-    "config": {"errors", "options", "schedule", "methods", "data", "text", "toml", "training", "wire"},  # training.settings
+    # Of training, only its settings: the rest needs torch.
+    "config": {"errors", "options", "schedule", "methods", "data", "text", "toml", "training", "wire"},
     "ops": {"errors", "graph"},
     "wire": {"errors", "model", "graph", "ops"},
     "native": set(),

@@ -129,7 +129,7 @@ KINDS = (
 )
 
 
-def played(make, monkeypatch, out=None, environment=None):
+def trained(make, monkeypatch, out=None, environment=None):
     """A short run of a network: its result, and the notices that came before and after its first round."""
     module = types.ModuleType("users_module")
     module.net = make
@@ -163,12 +163,12 @@ class Plain(Environment):
 def agree(make, monkeypatch, folder):
     """Train, resume nothing, run the file three ways."""
     try:
-        config, result, notices = played(make, monkeypatch, folder / "run")
+        config, result, notices = trained(make, monkeypatch, folder / "run")
     except ConfigError as error:  # PyTorch's own autograd refuses some writes in place
         assert "modified by an inplace operation" in str(error)
         assert not (folder / "run").exists()
         return [str(error)]
-    _, again, _ = played(make, monkeypatch, environment=Plain)
+    _, again, _ = trained(make, monkeypatch, environment=Plain)
     assert np.allclose(result.model.weights, again.model.weights, rtol=1e-4, atol=1e-5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Notice)
@@ -209,7 +209,7 @@ def test_mixed(kinds, inplace, tmp_path_factory):
 @pytest.mark.parametrize("kind", ["assigned buffer", "updated buffer", "counter", "detached weight"])
 def test_a_network_with_state_resumes_to_the_same_bytes(kind, monkeypatch, tmp_path):
     make = network([kind, "batch norm"], True)
-    config, whole, _ = played(make, monkeypatch)
+    config, whole, _ = trained(make, monkeypatch)
 
     class Stop(Exception):
         pass

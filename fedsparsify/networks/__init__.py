@@ -1,4 +1,7 @@
-"""The paper's three networks, your own, and the flat layout of any of them."""
+"""The paper's three networks, networks of users, and the flat layout of any of them.
+
+In: a network's name, and the shape and classes of the samples. Out: a module, its layout, its values as a model.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model's file says of its network: a graph that was held against the module, or why there is none."""
+"""What a model's file says of its network: a graph that was compared with the module, or why there is none."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Network(Protocol):
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """The graph of a network, samples to hold it against the network with, and the rest of the state dict."""
+    """The graph of a network, samples to compare it with the network on, and the rest of the state dict."""
 
     graph: tuple[Node, ...]  # empty where there is none
     missing: str  # why there is none

@@ -42,9 +42,9 @@ def test_bytes_are_the_lengths_of_the_blobs_that_would_be_sent():
     model = small_model(WEIGHTS)
     method = FedSparsifyGlobal(rounds=3, sparsity=0.5)
     inner = Scripted([0, 1], [1], [0, 1, 2])
-    played = list(run_rounds(Wired(inner), method, model, 1, 3, seed=0))
-    models = [model, *(m for m, _ in played)]
-    first, second, third = (entry for _, entry in played)
+    rounds = list(run_rounds(Wired(inner), method, model, 1, 3, seed=0))
+    models = [model, *(m for m, _ in rounds)]
+    first, second, third = (entry for _, entry in rounds)
 
     def down(t, known):
         return len(

@@ -20,6 +20,7 @@ from fedsparsify.native.images import Kernels
 from fedsparsify.networks import build, model_of
 from fedsparsify.notices import Notice
 from fedsparsify.options import settings
+from fedsparsify.training.backends import BACKENDS, Setup
 from fedsparsify.training.backends.autograd import OneByOne
 from fedsparsify.training.backends.choose import disagreement
 from fedsparsify.training.backends.stacked import Mapped
@@ -27,6 +28,7 @@ from fedsparsify.training.batches import Step, steps
 from fedsparsify.training.native.perceptrons import Perceptrons
 from fedsparsify.training.stacks.dense import DenseStack
 from fedsparsify.training.stacks.stack import Stack
+from fedsparsify.training.worker import Samples
 
 # Products of a stack are summed in another order than those of one model; after several rounds the weights may
 # differ by this much, relative to the largest of them.
@@ -351,3 +353,29 @@ def test_a_back_end_that_computes_another_network_is_left_out_with_one_notice(ki
         list(federation.ask(config.method, 1, federation.initial()))
     assert len(caught) == 1
     assert federation.environment.cohort.backend.name == "dense"
+
+
+def setup_of(network: str, device: str = "cpu", **settings) -> Setup:
+    """What back ends are asked about; on `meta`, a device that is no CPU."""
+    config, data = RunConfig(network=network, **settings), pictures()
+    samples = Samples.on(torch.device("cpu"), data.x_train, data.y_train)
+    make = lambda: build(config.network, data.shape, data.classes, 0)  # noqa: E731
+    return Setup(make, samples, config, torch.device(device))
+
+
+@pytest.mark.parametrize(
+    ("network", "device", "augment", "takers"),
+    [
+        ("fc", "cpu", "none", ["native", "dense", "threads", "one_by_one"]),
+        ("fc", "cpu", "pad-crop-flip", ["dense", "threads", "one_by_one"]),
+        ("cnn", "cpu", "none", ["threads", "one_by_one"]),
+        ("fc", "meta", "none", ["dense", "mapped", "one_by_one"]),
+        ("cnn", "meta", "none", ["mapped", "one_by_one"]),
+    ],
+)
+def test_the_rule_that_picks_a_back_end(network, device, augment, takers):
+    """Each says why it refuses a network; the first that does not is the fastest."""
+    setup = setup_of(network, device, augment=augment)
+    refusals = {kind.name: kind.refusal(setup) for kind in BACKENDS}
+    assert [name for name, reason in refusals.items() if reason is None] == takers
+    assert all(reason for name, reason in refusals.items() if name not in takers)

@@ -173,5 +173,5 @@ def environment_variables(home: Path | None) -> dict[str, str]:
 
 
 def shown(command: Sequence[str]) -> str:
-    """A command as one would type it."""
+    """A command as it is typed in a shell."""
     return shlex.join(command)

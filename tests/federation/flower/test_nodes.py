@@ -97,7 +97,7 @@ def test_momentum_goes_back_with_the_round(tmp_path):
     for round in (1, 2, 5):
         store.keep_velocity("run", round, np.full(3, round, np.float32), most=2)
     assert [store.velocity("run", round)[0] for round in (2, 4, 5, 6)] == [1, 2, 2, 5]
-    store.keep_velocity("run", 2, np.full(3, 9, np.float32), most=2)  # round 2 is played again
+    store.keep_velocity("run", 2, np.full(3, 9, np.float32), most=2)  # round 2 is repeated
     assert store.velocity("run", 9)[0] == 9 and store.velocity("other", 9) is None
 
 
