@@ -23,12 +23,12 @@ import numpy as np
 
 from fedsparsify import RunConfig
 from fedsparsify.data import load_dataset
-from fedsparsify.federation.flower.commands import Keys, Link, environment, supernode, write_app
+from fedsparsify.federation.flower.commands import Keys, Link, environment_variables, supernode, write_app
 from fedsparsify.federation.flower.keys import make_keys
 from fedsparsify.federation.flower.prepare import make_task
 from fedsparsify.federation.flower.processes import Server, free_port, running
+from fedsparsify.federation.folder import RunFolder
 from fedsparsify.federation.ledger import read_history
-from fedsparsify.federation.run import RunFolder
 
 NODES = 2
 PLAIN = Path(__file__).resolve().parent / "flower-fedavg"
@@ -96,11 +96,11 @@ class Bench:
                     free_port(),
                     {"client": number, "clients": NODES, "folder": str(home)},
                 )
-                stack.enter_context(running(command, environment(home), home / "log"))
+                stack.enter_context(running(command, environment_variables(home), home / "log"))
             time.sleep(5)
             command = link.run(app) + (["--run-config", settings] if settings else [])
             log = self.folder / f"{app.name}.log"
-            process = stack.enter_context(running(command, environment(link.home), log))
+            process = stack.enter_context(running(command, environment_variables(link.home), log))
             times, counts = [], []
             before = proxy.total
             while process.poll() is None:

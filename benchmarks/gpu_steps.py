@@ -41,7 +41,7 @@ def main(words: list[str]) -> None:
             began = time.perf_counter()
             workers = [federation._worker(round, client) for _ in range(runs) for client in range(10)]
             fits = [next(config.method.client(round, model)) for _ in workers]
-            federation.machine.cohort.fit(workers, fits)
+            federation.environment.cohort.fit(workers, fits)
             torch.cuda.synchronize()
             times.append(time.perf_counter() - began)
         best = min(times[1:])
@@ -53,10 +53,10 @@ def main(words: list[str]) -> None:
             flush=True,
         )
         if "--profile" in words:
-            trainer = federation.machine.cohort.backend.trainers[0]
+            trainer = federation.environment.cohort.backend.trainers[0]
             trainer._warm = None  # step by step, so that kernels have names
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-                federation.machine.cohort.fit(workers[:], [next(config.method.client(1, model)) for _ in workers])
+                federation.environment.cohort.fit(workers[:], [next(config.method.client(1, model)) for _ in workers])
                 torch.cuda.synchronize()
             print(profile.key_averages().table(sort_by="cuda_time_total", row_limit=18, max_name_column_width=44))
         del federation, x

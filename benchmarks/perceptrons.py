@@ -58,9 +58,9 @@ def compare(sizes: tuple[int, ...], batch: int, samples: int, momentum: float, r
     settings = {"network": "perceptrons:network", "epochs": 1, "clients": CLIENTS, "batch_size": batch, "lr": 0.02}
     config = RunConfig(method="fedavg", momentum=momentum, **settings)
     sides = {"ours": Simulated(config, data), "stacked": Simulated(config, data)}
-    assert sides["ours"].machine.cohort.backend.name == "native"
+    assert sides["ours"].environment.cohort.backend.name == "native"
     with patch.object(CodeImage, "__call__", side_effect=ImportError):
-        assert sides["stacked"].machine.cohort.backend.name == "dense"
+        assert sides["stacked"].environment.cohort.backend.name == "dense"
     start = sides["ours"].initial()
     taken: dict[str, list[float]] = {name: [] for name in sides}
     for round in range(repeats + 1):
@@ -77,11 +77,11 @@ def tiles(lanes: int) -> None:
 
     from fedsparsify.native.lines import zeros
     from fedsparsify.training.native.kernels import BLOCK, FOUR, HEIGHT
-    from fedsparsify.training.native.layers import ROWS, wide_at
+    from fedsparsify.training.native.layers import ROWS, panel_vectors
     from fedsparsify.training.native.simd import product_tile, update_tile
 
     rows, depth, outputs, times = 32, 784, 128, 200
-    width, wide = (0,) * lanes, (0,) * wide_at(lanes)
+    width, wide = (0,) * lanes, (0,) * panel_vectors(lanes)
     across, panels, step, one = 4 * lanes * len(wide), outputs // lanes // len(wide), 4 * outputs, np.float32(1e-9)
 
     @njit(error_model="numpy")

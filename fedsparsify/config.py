@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from . import toml
 from .data import check_known, check_seed, parse_split, preset_of
@@ -20,27 +20,10 @@ from .methods import METHODS, Blaming, Method, method_class, target_of
 from .options import complete_docstring, option, read_settings, settings
 from .schedule import check_at_least
 from .text import plain
+from .training.settings import UNSET, Training
 from .wire.values import Precision
 
-UNSET: Any = None  # "take the data set's preset"; typed Any so that a resolved config has plain types
 MAX_COUNT = 2**31 - 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """How a client trains: the part of a run that workers need."""
-
-    epochs: int = option(4, "local epochs a round")
-    batch_size: int = option(UNSET, "samples a step; the last, smaller batch of an epoch is kept")
-    lr: float = option(UNSET, "learning rate of the local SGD")
-    momentum: float = option(UNSET, "local momentum")
-    nesterov: bool = option(UNSET, "Nesterov momentum")
-    augment: Literal["none", "pad-crop-flip"] = option(UNSET, "augmentation of training images")
-    precision: Literal["fp32", "tf32", "bf16"] = option(
-        "fp32", "arithmetic of the training products; tf32 and bf16 need a GPU"
-    )
-    keep_optimizer: bool = option(False, "keep each client's momentum across rounds, as the paper's authors did")
-    seed: int = option(1990, "seed of everything random: same seed, same bytes")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,14 +25,14 @@ _GENERATOR = threading.RLock()
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Torch's own generator, seeded for what follows and left as it was: one for all threads, so one at a time."""
+    """Seed torch's own generator within the block, and restore it. All threads share it, so one thread at a time."""
     with _GENERATOR, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 def client_seed(seed: int, round: int, client: int, *more: int) -> np.random.SeedSequence:
-    """What all randomness of one client in one round grows from; `more` names a part of it, such as an epoch."""
+    """The seed of all randomness of one client in one round; `more` names a part of it, such as an epoch."""
     return np.random.SeedSequence([seed, round, client, *more])
 
 
@@ -54,12 +54,12 @@ def _mix(x: torch.Tensor) -> torch.Tensor:
 
 
 def salted(salt: int) -> int:
-    """What tells one use of a key from another."""
+    """A number that makes the draws of one use of a key differ from those of another."""
     return 0x632BE5AB * (salt + 1)
 
 
 def uniform(key: torch.Tensor, count: int, salt: int = 0) -> torch.Tensor:
-    """`count` float32 numbers in [0, 1) from an int64 key, or so many from each of several keys."""
+    """`count` float32 numbers in [0, 1) from an int64 key, or `count` from each of several keys."""
     counter = torch.arange(count, device=key.device)
     key = key.unsqueeze(-1)
     inner = _mix(key)
@@ -90,7 +90,7 @@ class KeyedDropout(nn.Module):
 
 
 def pad_crop_flip(x: torch.Tensor, key: torch.Tensor, pad: int = 4) -> torch.Tensor:
-    """Each image shifted by up to `pad` pixels and mirrored half of the time; (batch, channels, height, width)."""
+    """Images (batch, channels, height, width), each shifted by up to `pad` pixels and mirrored with probability ½."""
     batch, _, height, width = x.shape
     draw = uniform(key, 3 * batch, salt=-2).reshape(batch, 3)
     top, left = (draw[:, :2] * (2 * pad + 1)).long().unbind(1)

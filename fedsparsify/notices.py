@@ -1,6 +1,6 @@
-"""What a user must know though the work goes on: one line each, through Python's `warnings`.
+"""What a user must know though the work goes on: one line each, as Python warnings.
 
-In Python they can be caught and filtered like any warning; the command line prints each once.
+In Python they can be caught and filtered like any warning; the command line prints each of them once.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import warnings
 
 
 class Notice(UserWarning):
-    """Something falls back, or will not be there at the end."""
+    """The work goes on, but slower, or without something that was asked for."""
 
 
 def notice(message: str) -> None:
-    """Say it once."""
+    """Warn the user."""
     warnings.warn(message, Notice, stacklevel=3)

@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM: the first stops the work, and those that follow do not break up how it ends."""
+"""Ctrl-C and SIGTERM: the first signal stops the work; further ones do not interrupt how it ends.
+
+In: signals of the process. Out: one `KeyboardInterrupt`, at a moment when nothing is half written.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT_CODE = 130  # of a command that was stopped
-GRACE_SECONDS = 2.0  # in which further signals count as the same wish; later ones raise again, should one get lost
-NOTE = b"Already stopping: wait until what is finished is written.\n"
+GRACE_SECONDS = 2.0  # within which further signals count as the same one; later ones raise again, in case one was lost
+ALREADY_STOPPING = b"Already stopping: wait until what is finished is written.\n"
 
 _raised = float("-inf")  # when the last signal became a KeyboardInterrupt
 
 
 def listen() -> None:
-    """Make SIGTERM the same as Ctrl-C, and many of either the same as one, until the process ends."""
+    """Treat SIGTERM like Ctrl-C, and several signals like one, until the process ends."""
     global _raised
     _raised = float("-inf")
     for number in SIGNALS:
@@ -27,7 +30,7 @@ def listen() -> None:
 
 
 def ignore() -> None:
-    """Let a command that is over end with its own exit code: the interpreter takes a moment to end."""
+    """Ignore signals from now on: a finished command ends with its own exit code while the interpreter shuts down."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -40,16 +43,16 @@ def under_way() -> bool:
 def _raise_once(_number: int, _frame: FrameType | None) -> None:
     global _raised
     if under_way():
-        _note()
+        _say_already_stopping()
         return
     _raised = time.monotonic()
     raise KeyboardInterrupt
 
 
-def _note() -> None:
-    """Say that it is known; not by `print`, which must not be entered twice."""
+def _say_already_stopping() -> None:
+    """Write that the signal was received; not by `print`, which is not reentrant."""
     with suppress(OSError):
-        os.write(2, NOTE)
+        os.write(2, ALREADY_STOPPING)
 
 
 @contextmanager
@@ -71,7 +74,7 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
 
 @contextmanager
 def listening() -> Iterator[None]:
-    """Where Ctrl-C has Python's own handler, have many count as one within the block."""
+    """Within the block, let several Ctrl-C count as one; only where Python's own handler is installed."""
     global _raised
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not usual or threading.current_thread() is not threading.main_thread():
@@ -87,12 +90,12 @@ def listening() -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold signals back while something is being written, and let the first through afterwards."""
+    """Hold signals back within the block, where something is written, and raise the first one afterwards."""
     held: list[int] = []
 
     def hold(number: int, _frame: FrameType | None) -> None:
         if under_way():
-            _note()
+            _say_already_stopping()
         else:
             held.append(number)
 
@@ -104,6 +107,6 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """The work was stopped, and what it leaves is put in order: further signals are answered by a line."""
-    with _handled_by(lambda _number, _frame: _note()):
+    """Within the block, where stopped work is cleaned up, answer further signals by a line of text."""
+    with _handled_by(lambda _number, _frame: _say_already_stopping()):
         yield

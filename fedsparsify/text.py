@@ -1,4 +1,4 @@
-"""Text that others wrote (names in files, runs, configs and messages), made fit for one line, and for a file's name."""
+"""Text from outside (names in files, runs, configs and messages), made safe for a line of output or a file's name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import re
 import traceback
 
-LIMIT = 200  # letters of a name on a screen, in a table, on a page
+LIMIT = 200  # characters of a name on a screen, in a table, on a page
 
 
 def visible(text: str, keep: str = "") -> str:
@@ -20,9 +20,9 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def plain(text: object, limit: int = LIMIT) -> str:
-    """One line of at most `limit` letters that changes neither a terminal nor the lines around it.
+    """One line of at most `limit` characters, without control characters for a terminal.
 
-    What is too long loses its middle.
+    A longer text loses its middle.
     """
     whole = str(text)
     made = visible(whole if len(whole) <= 2 * limit else whole[:limit] + whole[-limit:])
@@ -38,7 +38,7 @@ def file_name(text: str, limit: int = 120) -> str:
 
 
 def shortened(name: str, limit: int) -> str:
-    """A name of at most `limit` bytes; a hash tells apart those that were cut."""
+    """A name of at most `limit` bytes; one that was cut ends in a hash of the whole."""
     raw = name.encode("utf-8", "replace")
     if len(raw) <= limit:
         return name
@@ -46,7 +46,7 @@ def shortened(name: str, limit: int) -> str:
 
 
 def digest(text: str) -> str:
-    """Eight letters that stand for the text."""
+    """A hash of the text in eight letters."""
     return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=4).hexdigest()
 
 

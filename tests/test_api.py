@@ -88,14 +88,15 @@ ALLOWED = {
     "average": {"arrays", "errors", "model"},
     "methods": CORE | {"plugins", "text"},
     "data": {"errors", "model", "plugins"},
-    "config": {"errors", "options", "schedule", "methods", "data", "text", "toml", "wire"},
+    # Of training, only its settings: the rest needs torch.
+    "config": {"errors", "options", "schedule", "methods", "data", "text", "toml", "training", "wire"},
     "ops": {"errors", "graph"},
     "wire": {"errors", "model", "graph", "ops"},
     "native": set(),
     "inference": {"arrays", "errors", "graph", "model", "native", "ops", "wire"},
     "keyed": set(),
     "networks": {"errors", "graph", "inference", "keyed", "model", "notices", "ops", "plugins", "wire"},
-    "training": {"arrays", "errors", "model", "methods", "data", "config", "keyed", "native", "networks", "notices"},
+    "training": {"arrays", "errors", "model", "methods", "data", "options", "keyed", "native", "networks", "notices"},
     "federation": CORE
     | {"methods", "data", "config", "keyed", "networks", "training", "wire", "notices", "stopping", "text", "toml"},
     "track": {"config", "errors", "federation"},
@@ -104,7 +105,7 @@ ALLOWED = {
     "engines": {"export", "graph", "model", "ops", "wire"},
     "cli": {
         *("config", "data", "engines", "errors", "export", "federation", "inference", "methods", "model", "options"),
-        *("report", "stopping", "text", "track", "wire"),
+        *("report", "stopping", "text", "track", "training", "wire"),  # training.settings alone
     },
 }
 HEAVY = {

@@ -15,9 +15,9 @@ from fedsparsify import RunConfig, run, stopping
 from fedsparsify.federation import run as run_module
 from fedsparsify.federation.checkpoint import Checkpoint
 from fedsparsify.federation.ledger import read_history
-from fedsparsify.stopping import NOTE, ending, listening, uninterrupted
+from fedsparsify.stopping import ALREADY_STOPPING, ending, listening, uninterrupted
 
-NOTED = NOTE.decode()
+NOTED = ALREADY_STOPPING.decode()
 
 
 @pytest.fixture(autouse=True)
@@ -162,8 +162,8 @@ main()
 PHASES = {
     "data": ("fedsparsify.federation.run", "load_dataset"),
     "set-up": ("fedsparsify.federation.run", "Simulated"),
-    "first round": ("fedsparsify.federation.run", "play"),
-    "model": ("fedsparsify.federation.run", "facts"),
+    "first round": ("fedsparsify.federation.run", "run_rounds"),
+    "model": ("fedsparsify.federation.journal", "facts"),
     "page": ("fedsparsify.report.run_report", "write_page"),
     "figures": ("fedsparsify.report.figures", "draw_curves"),
 }

@@ -21,10 +21,10 @@ from fedsparsify import RunConfig, run
 from fedsparsify.data import Dataset
 from fedsparsify.errors import ConfigError
 from fedsparsify.export import export
-from fedsparsify.federation.simulated import Machine, build_for
+from fedsparsify.federation.environment import Environment, build_for
 from fedsparsify.inference import Engine
 from fedsparsify.notices import Notice
-from fedsparsify.training.backends.plain import OneByOne
+from fedsparsify.training.backends.autograd import OneByOne
 from fedsparsify.training.flat import FlatModule
 from fedsparsify.wire.artefact import load_facts
 
@@ -129,7 +129,7 @@ KINDS = (
 )
 
 
-def played(make, monkeypatch, out=None, machine=None):
+def trained(make, monkeypatch, out=None, environment=None):
     """A short run of a network: its result, and the notices that came before and after its first round."""
     module = types.ModuleType("users_module")
     module.net = make
@@ -145,14 +145,14 @@ def played(make, monkeypatch, out=None, machine=None):
             out,
             on_round=lambda entry: (rounds.append(entry), early.append(len(caught))),
             dataset=pictures(),
-            machine=machine and machine(config, pictures()),
+            environment=environment and environment(config, pictures()),
         )
     notices = [str(w.message) for w in caught if w.category is Notice]
     assert early[0] == len(caught), "everything is said before the first round"
     return config, result, notices
 
 
-class Plain(Machine):
+class Plain(Environment):
     """A machine that trains by autograd alone, one client after another."""
 
     def __init__(self, config, dataset):
@@ -163,12 +163,12 @@ class Plain(Machine):
 def agree(make, monkeypatch, folder):
     """Train, resume nothing, run the file three ways."""
     try:
-        config, result, notices = played(make, monkeypatch, folder / "run")
+        config, result, notices = trained(make, monkeypatch, folder / "run")
     except ConfigError as error:  # PyTorch's own autograd refuses some writes in place
         assert "modified by an inplace operation" in str(error)
         assert not (folder / "run").exists()
         return [str(error)]
-    _, again, _ = played(make, monkeypatch, machine=Plain)
+    _, again, _ = trained(make, monkeypatch, environment=Plain)
     assert np.allclose(result.model.weights, again.model.weights, rtol=1e-4, atol=1e-5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Notice)
@@ -209,7 +209,7 @@ def test_mixed(kinds, inplace, tmp_path_factory):
 @pytest.mark.parametrize("kind", ["assigned buffer", "updated buffer", "counter", "detached weight"])
 def test_a_network_with_state_resumes_to_the_same_bytes(kind, monkeypatch, tmp_path):
     make = network([kind, "batch norm"], True)
-    config, whole, _ = played(make, monkeypatch)
+    config, whole, _ = trained(make, monkeypatch)
 
     class Stop(Exception):
         pass

@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from fedsparsify.federation.flower.commands import Link, environment, shown, supernode
+from fedsparsify.federation.flower.commands import Link, environment_variables, shown, supernode
 from fedsparsify.federation.flower.processes import Server, free_port, running
 
 NODES = 2
@@ -26,11 +26,11 @@ def main(which: str) -> int:
             settings = {"partition-id": number, "num-partitions": NODES}
             command = supernode(link.public_address, None, None, free_port(), settings)
             print(shown(command))
-            node = environment(home / f"node-{number}")
+            node = environment_variables(home / f"node-{number}")
             stack.enter_context(running(command, node, home / f"node-{number}.log"))
         print(shown(link.run(app)))
         began = time.perf_counter()
-        done = subprocess.run(link.run(app), env=environment(link.home), check=False)
+        done = subprocess.run(link.run(app), env=environment_variables(link.home), check=False)
         print(f"{time.perf_counter() - began:.0f} s")
         return done.returncode
 

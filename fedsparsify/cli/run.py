@@ -9,13 +9,14 @@ from typing import Any
 
 import click
 
-from ..config import RunConfig, Training, make_config, read_toml
+from ..config import RunConfig, make_config, read_toml
 from ..errors import ConfigError
 from ..federation.ledger import Entry
 from ..methods import METHODS
 from ..options import Setting, settings
 from ..stopping import EXIT_CODE, ending, uninterrupted
 from ..text import file_name
+from ..training.settings import Training
 from .ending import show_ending, show_stopped
 from .flags import PATH, flag
 from .screen import Screen

@@ -10,7 +10,7 @@ import click
 
 from ..config import RunConfig, load_config
 from ..errors import ConfigError, FedSparsifyError, RunError
-from ..federation.flower.patience import Patience
+from ..federation.flower.serve_settings import ServeSettings
 from ..stopping import EXIT_CODE, ending, uninterrupted
 from .ending import show_ending, show_stopped
 from .flags import PATH, flags_of
@@ -34,7 +34,7 @@ RESTARTS = 3  # of a ServerApp that was killed
 @click.option(
     "--ray", is_flag=True, help="no real clients: Flower's simulation engine, on a Ray cluster or this machine"
 )
-@flags_of(Patience)
+@flags_of(ServeSettings)
 @click.option("--app-only", is_flag=True, help="write the Flower app, print the commands and start nothing")
 def command(
     config: Path | None,
@@ -47,7 +47,7 @@ def command(
     insecure: bool,
     ray: bool,
     app_only: bool,
-    **patience: Any,
+    **waiting: Any,
 ) -> int:
     """Serve a run to real clients: a Flower SuperLink, a proxy in front of it, and our app.
 
@@ -76,7 +76,7 @@ def command(
     simulated = made.clients if ray else 0
     inner = superlink_port or last_superlink_port(home) or (port if ray else free_port())
     link = Link(host, port, inner, secured, home, simulated, most_body_bytes(task))
-    told = task.settings() | {"out": str(folder.path.resolve())} | asdict(Patience(**patience))
+    told = task.settings() | {"out": str(folder.path.resolve())} | asdict(ServeSettings(**waiting))
     if app_only:
         write_app(app, told | {"resume": resume})
         link.write_connection()
@@ -92,7 +92,7 @@ def command(
                 console.print(f"{made.clients} clients take part, {where}.")
                 write_app(app, told | {"resume": resume})
                 for left in range(RESTARTS, -1, -1):
-                    if server.play(app, folder, made.rounds, progress.show):
+                    if server.run_app(app, folder, made.rounds, progress.show):
                         break
                     if not left:
                         raise RunError(f"the ServerApp ended {RESTARTS + 1} times too early. See {link.home}/run.log.")

@@ -1,1 +1,1 @@
-"""Rounds: the one loop, whoever carries the question to the clients."""
+"""Federated runs: the round loop, simulated or over Flower, and the files that a run leaves."""

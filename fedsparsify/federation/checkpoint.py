@@ -1,4 +1,7 @@
-"""A run's whole state in one file: (round, model, what clients keep across rounds, which masks they have seen)."""
+"""A run's whole state in one file: (round, model, what clients keep across rounds, which masks they have).
+
+In: a `Checkpoint` to save. Out: the same one from its file, or an error that says how to go on without it.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from ..errors import RunError, WireError
 from ..model import Floats, Layout, SparseModel
 from ..wire.artefact import read, write
-from .memory import Memory
+from .known_masks import KnownMasks
 
 VELOCITY, MASK = "velocity-", "mask-"  # and the number of the client, or of the mask's version
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a run stands after `round`."""
+    """The state of a run after `round`."""
 
     round: int
     model: SparseModel
     velocities: dict[int, Floats] = field(default_factory=dict)
-    memory: Memory = field(default_factory=Memory)
+    known_masks: KnownMasks = field(default_factory=KnownMasks)
     config: str = ""  # of the run, as its config.toml says it; checkpoints of older versions have none
 
     def save(self, path: Path) -> None:
         """Write it, atomically."""
         arrays = {f"{VELOCITY}{client}": velocity for client, velocity in self.velocities.items()}
-        masks = {f"{MASK}{version}": bitmap for version, bitmap in self.memory.bitmaps.items()}
-        seen = list(self.memory.seen.items())  # JSON has no numbers as keys
+        masks = {f"{MASK}{version}": bitmap for version, bitmap in self.known_masks.bitmaps.items()}
+        seen = list(self.known_masks.seen.items())  # JSON has no numbers as keys
         write(path, self.model.on_host(), {"round": self.round, "seen": seen, "config": self.config}, arrays | masks)
 
     @classmethod
@@ -39,9 +44,9 @@ class Checkpoint:
         except WireError as error:
             raise RunError(f"the checkpoint cannot be read: {error} {anew(path)}") from error
         try:
-            memory = Memory(dict(facts["seen"]), _numbered(arrays, MASK))
+            known_masks = KnownMasks(dict(facts["seen"]), _numbered(arrays, MASK))
             velocities, config = _numbered(arrays, VELOCITY), str(facts.get("config", ""))
-            return cls(int(facts["round"]), model, velocities, memory, config)
+            return cls(int(facts["round"]), model, velocities, known_masks, config)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise RunError(f"{path} holds a model, but not the state of a run: {error!r}. {anew(path)}") from error
 
@@ -56,9 +61,9 @@ def anew(path: Path) -> str:
     history = path.with_name("history.jsonl")
     return (
         f"Put back a copy that fits {history.name}; or delete {path} and {history}, "
-        f"and --resume plays the run again from its first round."
+        f"and --resume repeats the run from its first round."
     )
 
 
-def _numbered(arrays: dict[str, Any], prefix: str) -> dict[int, Any]:
+def _numbered(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[int, NDArray[Any]]:
     return {int(name.removeprefix(prefix)): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -1,4 +1,7 @@
-"""What a run asks of a network before any training is paid for."""
+"""Checks of a network before any training: its samples, its logits, its batches.
+
+In: a run's config and its data set. Out: nothing; an error, or a notice of what will not be part of the model.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,17 @@ from ..model import SparseModel
 from ..networks import build
 from ..notices import notice
 from ..training.flat import FlatModule
-from ..training.worker import LONE_SAMPLE, lone_sample_error
+from ..training.worker import SINGLE_SAMPLE, single_sample_error
 
 
 def check_network(config: RunConfig, dataset: Dataset) -> None:
-    """Refuse a network that does not take these samples or name these classes; say what of it will not be kept."""
+    """Refuse a network that does not take these samples or give these classes; name the state it will lose."""
     first, module = (build(config.network, dataset.shape, dataset.classes, config.seed) for _ in range(2))
     with torch.no_grad():
-        _check_logits(config, dataset, _called(first.eval(), config, dataset, dataset.x_test))
+        _check_logits(config, dataset, _logits(first.eval(), config, dataset, dataset.x_test))
     network = FlatModule(module, torch.device("cpu"))
     before = dict(module.named_parameters())
-    logits = _called(module.train(), config, dataset, dataset.x_train)
+    logits = _logits(module.train(), config, dataset, dataset.x_train)
     after = dict(module.named_parameters())
     if replaced := [name for name in before.keys() | after.keys() if before.get(name) is not after.get(name)]:
         raise ConfigError(
@@ -45,15 +48,15 @@ def check_network(config: RunConfig, dataset: Dataset) -> None:
         )
 
 
-def _called(module: nn.Module, config: RunConfig, dataset: Dataset, samples: object) -> torch.Tensor:
+def _logits(module: nn.Module, config: RunConfig, dataset: Dataset, samples: object) -> torch.Tensor:
     """What the network gives for two samples."""
     x = torch.from_numpy(samples[:2]).clone()  # type: ignore[index]
     try:
         with seeded(config.seed):
             logits: torch.Tensor = module(x)
     except Exception as error:  # a user's forward may raise anything
-        if LONE_SAMPLE in str(error):
-            raise lone_sample_error(f"{dataset.name} has {len(x)}", 2) from error
+        if SINGLE_SAMPLE in str(error):
+            raise single_sample_error(f"{dataset.name} has {len(x)}", 2) from error
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(
             f"network {config.network!r} does not take samples of shape {dataset.shape} ({dataset.name}): {reason}"
@@ -80,6 +83,6 @@ def check_batches(network: FlatModule, config: RunConfig, parts: Sequence[Indice
         with torch.no_grad(), seeded(config.seed):
             network.module(torch.from_numpy(dataset.x_train[:1].copy()).to(network.device))
     except ValueError as error:
-        if LONE_SAMPLE in str(error):
-            raise lone_sample_error(f"client {alone[0]} holds {parts[alone[0]].size:,}", config.batch_size) from error
+        if SINGLE_SAMPLE in str(error):
+            raise single_sample_error(f"client {alone[0]} holds {parts[alone[0]].size:,}", config.batch_size) from error
     network.load(model)

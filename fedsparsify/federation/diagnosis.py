@@ -1,8 +1,8 @@
 """The terms of the paper's Theorem 1 that a run can measure, round by round.
 
 The theorem bounds the mean of ‖m ⊙ ∇f(w)‖² by noise, by how far f was from its optimum at the start, and by the sum of
-what the purges threw away. Looking at them costs a second sum over the updates and one gradient a round, so a run does
-it only when asked to.
+what the purges removed. Measuring them costs a second sum over the updates and one gradient per round, so a run does it
+only with `diagnose`. In: the updates of a round, and the model before and after the merge. Out: a `Diagnosis`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Probed:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What a line of the history says of the theorem; round 0, which has no weights to average, purges nothing."""
+    """The terms of the theorem in a line of the history; round 0 has no weights to average, and purges nothing."""
 
     gradient_norm: float  # of the purged model, on the probe
     probe_loss: float
@@ -37,11 +37,11 @@ class Diagnosis:
     paper_bound: float | None = None  # ‖w‖ · (s_t − s_{t−1}), as the paper writes it
 
 
-class Watch:
-    """Sums the updates up on their way to the merge: afterwards it knows the mean that the purge started from.
+class MeanOfUpdates:
+    """Passes the updates on to the merge and sums them: afterwards it knows the mean that the purge started from.
 
-    Methods that average otherwise (over holders) are looked at by their plain mean all the same, and what clients of
-    FedSparsify-Local purge themselves is gone before it can be seen here.
+    Methods that average in another way (over holders) are measured by the plain mean, too. What clients of
+    FedSparsify-Local purge themselves is not seen here.
     """
 
     def __init__(self, updates: Iterable[Update]) -> None:

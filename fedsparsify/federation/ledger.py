@@ -1,4 +1,7 @@
-"""history.jsonl: one line a round, on disk before the next round begins."""
+"""history.jsonl: one line per round, on disk before the next round begins.
+
+In: an `Entry` per round. Out: the entries of a history file, checked.
+"""
 
 from __future__ import annotations
 
@@ -131,8 +134,7 @@ def _remedy(path: Path) -> str:
     """How to go on from a history that cannot be used."""
     checkpoint = path.with_name("checkpoint.fsz")
     return (
-        f"Put back a copy of it; or delete {path} and {checkpoint}, and --resume plays the run again from its "
-        f"first round."
+        f"Put back a copy of it; or delete {path} and {checkpoint}, and --resume repeats the run from its first round."
     )
 
 

@@ -1,4 +1,4 @@
-"""One process per folder: a lock that ends with its process, and says who holds it."""
+"""One process per folder: a lock that ends with its process, and names its holder to a second one."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ WRITTEN_AT_MOST = 300  # bytes
 
 
 @contextmanager
-def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
+def held(folder: Path, wait_seconds: float = 0.0) -> Iterator[None]:
     """Make `folder` and hold it for this process; a second holder gets an error that names the first.
 
-    The operating system gives the lock back when the process ends, however it ends. With `patience`, wait so many
-    seconds for a holder that is about to end.
+    The operating system gives the lock back when the process ends, however it ends. With `wait_seconds`, wait that
+    long for a holder that is about to end.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{folder} cannot be made: {error.strerror or error}.") from error
-    path, until = folder / NAME, time.monotonic() + patience
+    path, until = folder / NAME, time.monotonic() + wait_seconds
     while (descriptor := _take(path)) is None:
         if time.monotonic() >= until:
             raise RunError(

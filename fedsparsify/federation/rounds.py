@@ -1,4 +1,7 @@
-"""The only round loop. It knows methods and a federation that carries their questions, and nothing else."""
+"""The only round loop. It knows a method, and a federation that carries its questions to the clients.
+
+In: a federation, a method and the model to start from. Out: per round, the merged model and its line of history.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import numpy as np
 from ..errors import ClientError
 from ..methods import Method, Update, begun, cohort_of, merged, target_of
 from ..model import Floats, SparseModel
-from .diagnosis import Probed, Watch
+from .diagnosis import MeanOfUpdates, Probed
 from .ledger import Entry
 
 
@@ -26,7 +29,7 @@ class Evaluated(Protocol):
 
 
 class Federation(Protocol):
-    """Whoever carries a method's question to the clients and streams their answers back."""
+    """Carries a method's question to the clients and streams their answers back."""
 
     def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
         """The clients' answers, as they come."""
@@ -39,13 +42,13 @@ class Federation(Protocol):
         """Momentum that clients keep across rounds, where they do."""
 
 
-class Gate:
-    """Lets usable updates through to the merge, and keeps count of what passed and what was refused."""
+class UpdateFilter:
+    """Yields the usable updates to the merge, and counts what was accepted and what was refused."""
 
     def __init__(self, updates: Iterable[Update], expected: SparseModel) -> None:
         self._updates, self._expected = updates, expected
         self.refused: dict[str, str] = {}
-        self.passed = self.upload_params = self.samples = 0
+        self.accepted = self.upload_params = self.samples = 0
         self.download_bytes: int | None = None
         self.upload_bytes: int | None = None
         self._loss = 0.0
@@ -59,7 +62,7 @@ class Gate:
             if reason := self._fault(update):
                 self.refused[f"client {update.client}"] = reason
                 continue
-            self.passed += 1
+            self.accepted += 1
             self.samples += update.samples
             self._loss += update.loss * update.samples
             yield update
@@ -86,7 +89,7 @@ class Gate:
         return self._loss / self.samples if self.samples else float("nan")
 
 
-def play(
+def run_rounds(
     federation: Federation,
     method: Method,
     model: SparseModel,
@@ -96,23 +99,23 @@ def play(
     min_clients: int = 1,
     probe: Callable[[SparseModel], Probed] | None = None,
 ) -> Iterator[tuple[SparseModel, Entry]]:
-    """Play the rounds `first … last` from `model`, yielding the model and the ledger's entry after each.
+    """Run the rounds `first … last` from `model`, yielding the model and the ledger's entry after each.
 
-    With a `probe` each entry also says what Theorem 1 is about.
+    With a `probe`, each entry also has the terms of the paper's Theorem 1.
     """
     if first == method.first_round:
         model = begun(method, model)
     for t in range(first, last + 1):
         began = time.perf_counter()
         rng = np.random.default_rng(np.random.SeedSequence([seed, t], spawn_key=(1,)))
-        gate = Gate(federation.ask(method, t, model), model)
+        filtered = UpdateFilter(federation.ask(method, t, model), model)
         cohort = cohort_of(method, t)
         least = min_clients if cohort is None else int(min(min_clients, cohort))
-        updates = usable(gate, least, t)
-        watch = Watch(updates) if probe else None
-        after = merged(method, t, model, watch or updates, rng)
+        updates = enough(filtered, least, t)
+        mean = MeanOfUpdates(updates) if probe else None
+        after = merged(method, t, model, mean or updates, rng)
         evaluation = federation.evaluate(after)
-        asked = gate.passed + len(gate.refused)
+        asked = filtered.accepted + len(filtered.refused)
         entry = Entry(
             round=t,
             accuracy=evaluation.accuracy,
@@ -120,30 +123,30 @@ def play(
             target_sparsity=target_of(method, t),
             sparsity=after.sparsity,
             nonzero=after.nonzero,
-            clients=gate.passed,
+            clients=filtered.accepted,
             download_params=asked * model.nonzero,
-            upload_params=gate.upload_params,
-            download_bytes=gate.download_bytes,
-            upload_bytes=gate.upload_bytes,
+            upload_params=filtered.upload_params,
+            download_bytes=filtered.download_bytes,
+            upload_bytes=filtered.upload_bytes,
             paper_params=asked * (model.nonzero + after.nonzero) if t else 0,
-            train_loss=gate.train_loss,
+            train_loss=filtered.train_loss,
             seconds=time.perf_counter() - began,
-            refused=gate.refused,
+            refused=filtered.refused,
             empty=list(after.empty),
         )
-        if probe and watch:
+        if probe and mean:
             step = target_of(method, t) - (target_of(method, t - 1) if t > 1 else 0.0)
-            entry = replace(entry, **asdict(watch.diagnosis(t, probe(after), model, after, step)))
+            entry = replace(entry, **asdict(mean.diagnosis(t, probe(after), model, after, step)))
         yield after, entry
         model = after
 
 
-def usable(gate: Gate, least: int, round: int) -> Iterator[Update]:
+def enough(filtered: UpdateFilter, least: int, round: int) -> Iterator[Update]:
     """The updates that may be merged; an error at their end if they were too few."""
-    yield from gate
-    if gate.passed < least:
-        why = "; ".join(f"{client}: {reason}" for client, reason in gate.refused.items()) or "no client answered"
+    yield from filtered
+    if filtered.accepted < least:
+        why = "; ".join(f"{client}: {reason}" for client, reason in filtered.refused.items()) or "no client answered"
         raise ClientError(
-            f"round {round}: {gate.passed} of at least {least} clients gave a usable update ({why}). "
+            f"round {round}: {filtered.accepted} of at least {least} clients gave a usable update ({why}). "
             f"If weights are not finite, training diverged: lower lr."
         )

@@ -1,4 +1,8 @@
-"""Many runs from one file: every combination of the lists it names, stacked where runs share an environment."""
+"""Many runs from one file: every combination of the lists in its table `[sweep]`.
+
+In: the table of a sweep file. Out: one run folder per combination. Runs that share an environment are trained as one
+stack of models.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +17,18 @@ from typing import Any
 import torch
 
 from ..config import RunConfig, make_config, to_toml
-from ..data import load_dataset
+from ..data import Dataset, load_dataset
 from ..errors import ConfigError, RunError, nearest
 from ..methods import METHODS, Method, method_class
 from ..networks import build, layout_of
 from ..options import settings
 from ..stopping import listening
 from ..text import digest, file_name
+from .folder import RunFolder
 from .ledger import Entry
 from .lock import held
-from .run import RunFolder, run
-from .together import SharedMachine
+from .lockstep import SharedEnvironment
+from .run import run
 
 # Runs that agree in these train the same network on the same samples in the same steps, and can be stacked.
 ENVIRONMENT = (
@@ -104,7 +109,7 @@ def _options(method: Any) -> Mapping[str, Any]:
     return options
 
 
-def _check_names(lists: Mapping[str, Any], kinds: Sequence[type[Method]]) -> None:
+def _check_names(lists: Mapping[str, object], kinds: Sequence[type[Method]]) -> None:
     """Refuse to vary what neither a run nor one of the sweep's methods has."""
     theirs = {name for kind in kinds for name in settings(kind)}
     known = {"method", *settings(RunConfig), *theirs}
@@ -116,7 +121,7 @@ def _check_names(lists: Mapping[str, Any], kinds: Sequence[type[Method]]) -> Non
         raise ConfigError(f"a sweep cannot vary {name!r}. {hint}{nearest(name.rpartition('.')[2], known)}")
 
 
-def _worded(value: Any) -> str:
+def _worded(value: object) -> str:
     return "-".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -135,7 +140,7 @@ def _named(chosen: Sequence[tuple[list[str], RunConfig]]) -> list[Planned]:
 
 def alike(runs: Sequence[Planned]) -> list[list[Planned]]:
     """Runs by environment: those that can be stacked."""
-    found: dict[tuple[Any, ...], list[Planned]] = {}
+    found: dict[tuple[object, ...], list[Planned]] = {}
     for planned in runs:
         found.setdefault(tuple(getattr(planned.config, name) for name in ENVIRONMENT), []).append(planned)
     return list(found.values())
@@ -156,7 +161,7 @@ def sweep(
     max_models: int | None = None,
     on_round: Callable[[Planned, Entry], None] | None = None,
 ) -> None:
-    """Play all runs, group after group; what is finished is not played again, what was begun goes on."""
+    """Run everything that is not finished, group after group; a run that was begun is resumed."""
     with held(out), listening():
         _sweep(runs, out, max_models, on_round)
 
@@ -164,7 +169,7 @@ def sweep(
 def _sweep(
     runs: Sequence[Planned], out: Path, max_models: int | None, on_round: Callable[[Planned, Entry], None] | None
 ) -> None:
-    """Play all runs in a folder that this process holds."""
+    """Run everything, in a folder that this process holds."""
     for planned in runs:
         RunFolder(out / planned.name).check(planned.config)  # refuse another configuration before any work
     todo = [planned for planned in runs if not RunFolder(out / planned.name).model.exists()]
@@ -173,28 +178,28 @@ def _sweep(
         first = members[0].config
         dataset = datasets[first.data]
         for group in groups(members, max_models or models_that_fit(first, dataset)):
-            machine = SharedMachine(first, dataset)
-            machine.play([_play(planned, out, dataset, machine, on_round) for planned in group])
+            environment = SharedEnvironment(first, dataset)
+            environment.run_all([_as_call(planned, out, dataset, environment, on_round) for planned in group])
 
 
-def _play(
+def _as_call(
     planned: Planned,
     out: Path,
-    dataset: Any,
-    machine: SharedMachine,
+    dataset: Dataset,
+    environment: SharedEnvironment,
     on_round: Callable[[Planned, Entry], None] | None,
 ) -> Callable[[], None]:
-    def play() -> None:
+    def call() -> None:
         def seen(entry: Entry) -> None:
             if on_round:
                 on_round(planned, entry)
 
-        run(planned.config, out / planned.name, True, seen, dataset, machine)
+        run(planned.config, out / planned.name, True, seen, dataset, environment)
 
-    return play
+    return call
 
 
-def models_that_fit(config: RunConfig, dataset: Any) -> int:
+def models_that_fit(config: RunConfig, dataset: Dataset) -> int:
     """How many models to train at a time: half of a GPU's free memory; on a CPU one run, for its caches' sake."""
     if not config.device.startswith("cuda"):
         return config.participants

@@ -1,4 +1,7 @@
-"""A federation whose models travel as bytes: clients train what was decoded, and what they upload is decoded again."""
+"""A federation whose models travel as bytes: clients train what was decoded, and what they upload is decoded again.
+
+In: any other federation. Out: the same answers after encoding and decoding, with their sizes in bytes.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ from ..methods import Method, Update
 from ..model import Floats, Layout, Mask, SparseModel, TensorSpec
 from ..wire.codec import decode, encode
 from ..wire.values import Precision
-from .memory import Memory
+from .known_masks import KnownMasks
 from .rounds import Evaluated, Federation
 
 
 class Wired:
-    """Any federation behind the wire format. Every update comes with the bytes of both its ways."""
+    """Any federation, with models sent in the wire format. Every update says its bytes down and up."""
 
-    def __init__(self, inner: Federation, precision: Precision = "fp32", memory: Memory | None = None) -> None:
+    def __init__(self, inner: Federation, precision: Precision = "fp32", known_masks: KnownMasks | None = None) -> None:
         self._inner, self._precision = inner, precision
-        self.memory = memory or Memory()
+        self.known_masks = known_masks or KnownMasks()
 
     def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
         """The clients' answers as the server decodes them."""
@@ -37,10 +40,10 @@ class Wired:
 
         with ThreadPoolExecutor() as pool:
             for update in pool.map(upload, self._inner.ask(method, round, arrived)):
-                version = self.memory.seen.get(update.client)
+                version = self.known_masks.seen.get(update.client)
                 if version not in downloads:
-                    downloads[version] = self._carry(model, self.memory.mask(version, mask.size))[0]
-                self.memory.sent(update.client, round, mask)
+                    downloads[version] = self._carry(model, self.known_masks.mask(version, mask.size))[0]
+                self.known_masks.sent(update.client, round, mask)
                 yield replace(update, download_bytes=downloads[version])
 
     def _carry(self, model: SparseModel, known: Mask | None) -> tuple[int, SparseModel]:

@@ -1,11 +1,13 @@
-"""The paper's three networks, your own, and the flat layout of any of them."""
+"""The paper's three networks, networks of users, and the flat layout of any of them.
+
+In: a network's name, and the shape and classes of the samples. Out: a module, its layout, its values as a model.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
 from math import prod
-from typing import Any
 from weakref import WeakSet
 
 import numpy as np
@@ -118,7 +120,7 @@ def build(name: str, shape: Shape, classes: int, seed: int) -> nn.Module:
     return module
 
 
-def _takes_two(factory: Callable[..., Any]) -> bool:
+def _takes_two(factory: Callable[..., object]) -> bool:
     try:
         inspect.signature(factory).bind((), 0)
     except (TypeError, ValueError):

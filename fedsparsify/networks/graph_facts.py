@@ -1,9 +1,9 @@
-"""What a model's file says of its network: a graph that was held against the module, or why there is none."""
+"""What a model's file says of its network: a graph that was compared with the module, or why there is none."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -33,12 +33,12 @@ class Network(Protocol):
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """The graph of a network, samples to hold it against the network with, and the rest of the state dict."""
+    """The graph of a network, samples to compare it with the network on, and the rest of the state dict."""
 
     graph: tuple[Node, ...]  # empty where there is none
     missing: str  # why there is none
     probe: torch.Tensor
-    state: dict[str, Any]
+    state: dict[str, object]
 
     @classmethod
     def of(cls, module: nn.Module, probe: torch.Tensor) -> GraphFacts:
@@ -60,7 +60,7 @@ class GraphFacts:
             notice(f"the engine will not run this network, though it can be exported: {error}")
         return cls(graph, "", probe, state)
 
-    def of_model(self, network: Network, model: SparseModel) -> dict[str, Any]:
+    def of_model(self, network: Network, model: SparseModel) -> dict[str, object]:
         """What the file of a trained model says: the graph, if it gives the network's logits with these weights too."""
         missing = self.missing
         if self.graph:

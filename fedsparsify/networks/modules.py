@@ -1,7 +1,7 @@
 """Whether a torch module computes what its class says.
 
-Whoever computes a layer by its class (our kernels, a traced graph) must ask here first: a hook, a parametrization or a
-`forward` of the instance's own changes the result without a trace in the layer's attributes.
+Code that computes a layer by its class (our kernels, a traced graph) must ask here first: a hook, a parametrization or
+a `forward` of the instance's own changes the result, and the layer's attributes do not show it.
 """
 
 from __future__ import annotations

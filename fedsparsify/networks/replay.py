@@ -1,4 +1,4 @@
-"""A graph run by torch, and held against the module that it was traced from."""
+"""A graph run by torch, and compared with the module that it was traced from."""
 
 from __future__ import annotations
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import nn
 
 from ..wire.state import KINDS, MOST, packed
 from . import state_of
 
 
-def state_facts(module: nn.Module) -> dict[str, Any]:
+def state_facts(module: nn.Module) -> dict[str, object]:
     """Further names of a tensor, buffers of integers as the network is made with, and entries that no file can hold."""
     held = {name for group in state_of(module) for name in group}
     state = module.state_dict(keep_vars=True)

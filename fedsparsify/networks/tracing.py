@@ -10,7 +10,7 @@ import operator
 import traceback
 from collections.abc import Collection, Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,6 +25,7 @@ from ..ops import OPERATIONS, Operation
 from ..ops.base import BATCH, VALUE, Traced, Untraceable
 from . import layout_of
 from .modules import changed_forward
+from .traced_values import Value
 
 TORCH = str(Path(nn.__file__).parents[1])
 PLACE = "place"  # under this key a node of torch.fx keeps the user's line that made it
@@ -83,38 +84,6 @@ def _place(frames: Iterable[tuple[FrameType, int]]) -> str:
         if code.co_filename != __file__ and not code.co_filename.startswith(TORCH):
             return f" (at {Path(code.co_filename).name}:{line}, in {code.co_name})"
     return ""
-
-
-@dataclass
-class _Storage:
-    """Memory that several values may share. Each write in place gives it a new version."""
-
-    version: int = 0
-
-
-@dataclass
-class _Value:
-    """A tensor in the traced network: the name in the graph of what it holds now, and the memory that it lies in.
-
-    An operation in place changes the name, for every alias of the value. A view of the same memory is another value;
-    its version tells that it was overwritten, and there is no name for what it holds then.
-    """
-
-    name: str
-    storage: _Storage = field(default_factory=_Storage)
-    version: int = 0
-
-    def read(self) -> str:
-        if self.version != self.storage.version:
-            raise Untraceable("it reads a view of a value that was changed in place")
-        return self.name
-
-    def write(self, name: str) -> None:
-        self.storage.version += 1
-        self.name, self.version = name, self.storage.version
-
-    def view(self, name: str) -> _Value:
-        return _Value(name, self.storage, self.version)
 
 
 MODULES = {getattr(nn, name): operation for operation in OPERATIONS.values() for name in operation.modules}
@@ -187,7 +156,7 @@ class _Reader:
         known = {spec.name for spec in layout_of(module)}
         tensors = (*module.named_buffers(), *module.named_parameters())
         self._names = {id(tensor): name for name, tensor in tensors if name in known}
-        self._values: dict[fx.Node, _Value] = {}
+        self._values: dict[fx.Node, Value] = {}
         self._nodes: list[Node] = []
 
     def read(self, traced: fx.Graph) -> tuple[Node, ...]:
@@ -215,7 +184,7 @@ class _Reader:
     def _placeholder(self, node: fx.Node) -> None:
         if self._values:
             raise Untraceable(f"the network takes more than one input: {node.target!r}")
-        self._values[node] = _Value(INPUT)
+        self._values[node] = Value(INPUT)
 
     def _function(self, node: fx.Node) -> None:
         if node.op == "call_function" and node.target is getattr:
@@ -242,7 +211,7 @@ class _Reader:
             values[0].write(node.name)
             self._values[node] = values[0]
         else:
-            self._values[node] = values[0].view(node.name) if operation.view else _Value(node.name)
+            self._values[node] = values[0].view(node.name) if operation.view else Value(node.name)
 
     def _finish(self, node: fx.Node) -> tuple[Node, ...]:
         value = node.args[0]

@@ -1,1 +1,1 @@
-"""Clients: whoever answers a method's requests with training."""
+"""Local training: one client by autograd (`worker`), many clients at once (`cohort`, by one of the `backends`)."""

@@ -1,4 +1,7 @@
-"""Which samples each model sees when: the plan of an epoch, and the samples of a step."""
+"""Which samples each model sees in which step: the steps of an epoch, and the samples of a step.
+
+In: how many samples each client has. Out: steps; per step, the inputs and labels of every model that takes part.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from .worker import Samples
 
 @dataclass(frozen=True)
 class Step:
-    """One batch for a run of models: `models` of them from `start`, `size` samples each from `offset`."""
+    """One batch for consecutive models: `models` of them from `start`, `size` samples each from `offset`."""
 
     number: int  # which of its client's batches it is
     start: int
@@ -28,15 +31,15 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """One training step as a network sees it."""
+class StepInputs:
+    """What a stacked network is given for one training step."""
 
     rows: torch.Tensor  # (models, batch), samples of each model
-    keys: torch.Tensor  # (models,), of what is random in this step
+    keys: torch.Tensor  # (models,), random keys of this step
     start: int  # the first of the models in the stack
-    into: torch.Tensor | None  # buffer for the gradients; None: plain SGD, applied as they are computed
+    gradient: torch.Tensor | None  # buffer for the gradients; None: plain SGD, applied as they are computed
     lr: float
-    losses: torch.Tensor  # of all models of the stack; the samples' losses are added
+    losses: torch.Tensor  # of all models of the stack; the losses of the samples are added to them
 
     @property
     def span(self) -> slice:
@@ -45,7 +48,7 @@ class Turn:
 
 
 def steps(samples: Sequence[int], batch: int) -> Iterator[Step]:
-    """An epoch of clients with so many samples each, largest first: every client sees its batches in order."""
+    """The steps of one epoch, from the number of samples of each client, largest first. Batches come in order."""
     for number in range(samples[0] // batch):
         yield Step(number, 0, sum(count // batch > number for count in samples), number * batch, batch)
     start = 0
@@ -72,6 +75,6 @@ class Batches:
         return x, self.samples.y.index_select(0, picked).view(rows.shape)
 
     def channels_last(self) -> torch.Tensor:
-        """All inputs with channels last, as the GPU's kernels read them."""
+        """All inputs with channels last, the layout of the GPU kernels."""
         x = self.samples.x
         return x.movedim(1, -1).contiguous() if x.ndim == 4 else x.contiguous()

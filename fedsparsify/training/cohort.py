@@ -1,7 +1,7 @@
-"""A whole cohort: the answers of many clients to requests that train them.
+"""A cohort: many clients that train at once, by one back end.
 
-Clients keep their own order of samples, their own dropout and their own statistics, so each gets what it would have
-got alone, up to the rounding of the larger products.
+In: workers and their requests. Out: one update per worker. Each client has its own order of samples, its own dropout
+and its own statistics, so its update is the one that it would get alone, up to rounding.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from functools import cached_property
 import torch
 from torch import nn
 
-from ..config import Training
 from ..methods import Request, Update
 from .backends import Backend, Setup, choose
+from .settings import Training
 from .worker import Samples, Worker
 
 
@@ -28,7 +28,7 @@ class Cohort:
 
     @cached_property
     def backend(self) -> Backend:
-        """What trains them; the choice is made once."""
+        """The back end; chosen once."""
         return choose(self.setup)
 
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:

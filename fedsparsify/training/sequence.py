@@ -1,4 +1,7 @@
-"""Networks that are layers in sequence, for back ends that compute them layer by layer."""
+"""Networks that are layers in sequence, for back ends that compute them layer by layer.
+
+In: a module. Out: its layers by name, or none where the layers do not say everything that the module computes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How long a training step takes on this machine, layer by layer."""
+"""How long a training step takes on this machine, layer by layer.
+
+In: a network and a batch. Out: the setting `times` of a method, as text.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ REPEATS = 10
 
 
 def step_times(network: FlatModule, x: torch.Tensor) -> str:
-    """`c,t,t,…` in seconds: what an entry of each kernel's layer adds to a step on the batch `x`, and what is left, c.
+    """`c,t,t,…` in seconds: what an entry of each layer adds to a step on the batch `x`, and the rest of the step, c.
 
-    What a layer's forward and backward pass, dense, takes longer on the whole batch than on two samples is shared out
-    over its entries: the time that a kept entry takes where time is proportional to what is kept.
+    The time of a layer is how much longer its dense forward and backward pass takes on the whole batch than on two
+    samples. Divided by its entries, this is the time of one kept entry if time is proportional to what is kept.
     """
     module = network.module.train()
     owners = [spec.name.rpartition(".")[0] for spec in network.layout.tensors if len(spec.shape) > 1]
@@ -35,13 +38,13 @@ def step_times(network: FlatModule, x: torch.Tensor) -> str:
 
 
 def _inputs(module: nn.Module, names: list[str], x: torch.Tensor) -> dict[str, tuple[torch.Tensor, ...]]:
-    """What each submodule is given when the module sees `x`; a submodule that is never called has no entry."""
+    """The inputs of each submodule when the module is called with `x`; none for a submodule that is never called."""
     seen: dict[str, tuple[torch.Tensor, ...]] = {}
 
-    def note(name: str) -> Callable[[nn.Module, tuple[torch.Tensor, ...]], None]:
+    def record(name: str) -> Callable[[nn.Module, tuple[torch.Tensor, ...]], None]:
         return lambda _, given: seen.update({name: tuple(tensor.detach() for tensor in given)})
 
-    hooks = [module.get_submodule(name).register_forward_pre_hook(note(name)) for name in names]
+    hooks = [module.get_submodule(name).register_forward_pre_hook(record(name)) for name in names]
     with torch.no_grad():
         module(x)
     for hook in hooks:
@@ -50,7 +53,7 @@ def _inputs(module: nn.Module, names: list[str], x: torch.Tensor) -> dict[str, t
 
 
 def _seconds(module: nn.Module, given: tuple[torch.Tensor, ...]) -> float:
-    """The shortest of some forward and backward passes."""
+    """The shortest of several forward and backward passes."""
     parameters = [p for p in module.parameters() if p.requires_grad]
     took = []
     for _ in range(REPEATS):

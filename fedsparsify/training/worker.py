@@ -1,4 +1,7 @@
-"""One client: answers a method's requests by training on its own samples."""
+"""One client: answers a method's requests by training on its own samples.
+
+In: requests (`Fit`, `Score`). Out: updates. Also the evaluation of a model on test samples.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..config import Training
 from ..data.partition import Indices
 from ..errors import DataError, ModelError
 from ..keyed import client_seed, key_of, pad_crop_flip, seeded, step_key
 from ..methods import Client, Fit, Request, Score, Update, run_client
 from ..model import Floats, SparseModel
 from .flat import FlatModule, flat_gradient, hessian_gradient
+from .settings import Training
 
-LONE_SAMPLE = "Expected more than 1 value per channel"  # what torch's batch norms say of one sample
+SINGLE_SAMPLE = (
+    "Expected more than 1 value per channel"  # in the error of torch's batch norms for a batch of one sample
+)
 PROBE = 2**31  # the part of a client's randomness that draws the batch of a `Score`; epochs have the numbers below
 
 
@@ -77,7 +82,7 @@ class Worker:
         return replace(run_client(client, self.answer), client=self.client)
 
     def answer(self, request: Request) -> Update:
-        """Do what one request asks for."""
+        """The answer to one request."""
         return self.score(request) if isinstance(request, Score) else self.fit(request)
 
     def fit(self, request: Fit, squares: torch.Tensor | None = None) -> Update:
@@ -114,9 +119,9 @@ class Worker:
         return Update(model, self.samples, float(total) / self.samples)
 
     def score(self, request: Score) -> Update:
-        """Compute what the request asks for.
+        """Compute the scores that the request names.
 
-        What a batch is enough for depends on (seed, round, client) and the model alone, not on requests before it.
+        Scores from one batch depend on (seed, round, client) and the model alone, not on requests before it.
         """
         network = self.network
         if request.by == "squares":
@@ -125,7 +130,7 @@ class Worker:
             return replace(update, scores=squares.cpu().numpy())
         batch = self._probe(request.per_class)
         network.load(request.model)
-        network.module.train()  # as in training: at initialisation, running statistics say nothing yet
+        network.module.train()  # as in training: at initialisation, running statistics mean nothing yet
         network.key.fill_(self.key)
         with seeded(self.key):
             logits = network.module(self._samples.x[batch]) / request.temperature
@@ -154,17 +159,17 @@ class Worker:
         try:
             loss = nn.functional.cross_entropy(network.module(x), self._samples.y[batch])
         except ValueError as error:
-            if len(batch) > 1 or LONE_SAMPLE not in str(error):
+            if len(batch) > 1 or SINGLE_SAMPLE not in str(error):
                 raise
             who = f"client {self.client} holds {self.samples:,}"
-            raise lone_sample_error(who, self._training.batch_size) from error
+            raise single_sample_error(who, self._training.batch_size) from error
         loss.backward()  # type: ignore[no-untyped-call]
         network.settle()
         return loss.detach()
 
 
-def lone_sample_error(who: str, batch_size: int) -> DataError:
-    """Batch norm has no variance to go by in a batch of one sample."""
+def single_sample_error(who: str, batch_size: int) -> DataError:
+    """The error for a batch of one sample, which has no variance for batch norm."""
     return DataError(
         f"batch norm cannot train on a batch of one sample: {who} samples, in batches of {batch_size}. "
         f"Choose another batch_size, or leave a sample out."

@@ -11,7 +11,7 @@ from conftest import small_model
 
 from fedsparsify import RunConfig, run
 from fedsparsify.data import load_dataset
-from fedsparsify.federation.diagnosis import Probed, Watch
+from fedsparsify.federation.diagnosis import MeanOfUpdates, Probed
 from fedsparsify.federation.simulated import Simulated
 from fedsparsify.methods import Update
 
@@ -20,7 +20,7 @@ KEYS = {"purged_norm", "purge_bound", "paper_bound", "gradient_norm", "probe_los
 
 def test_literal_values():
     before = small_model([1, 1, 1, 1, 0], [1, 1, 1, 1, 0])
-    watch = Watch(
+    watch = MeanOfUpdates(
         [Update(small_model([6, 0, 2, 2, 0], before.mask), 1), Update(small_model([6, 8, 4, 0, 0], before.mask), 1)]
     )
     assert len(list(watch)) == 2  # on their way to the merge

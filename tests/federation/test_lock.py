@@ -23,7 +23,7 @@ SMALL = {"rounds": 2, "epochs": 1, "clients": 2}
 def test_a_second_holder_is_told_who_the_first_is(tmp_path):
     who = rf"in use by process {os.getpid()} on {re.escape(socket.gethostname())}, since 20\d\d-.*wait.*--out"
     with held(tmp_path / "a" / "b"):
-        with pytest.raises(RunError, match=who), held(tmp_path / "a" / "b", patience=0.01):
+        with pytest.raises(RunError, match=who), held(tmp_path / "a" / "b", wait_seconds=0.01):
             pass
         with held(tmp_path / "a"):
             pass

@@ -67,7 +67,7 @@ def test_stopped_in_any_round_and_resumed_is_the_same_run(tmp_path, stop, every)
 
     with pytest.raises(KeyboardInterrupt):
         run(config, tmp_path / "cut", on_round=interrupt)
-    assert Checkpoint.load(tmp_path / "cut" / "checkpoint.fsz").round == stop  # no round is played again
+    assert Checkpoint.load(tmp_path / "cut" / "checkpoint.fsz").round == stop  # no round is repeated
     with (tmp_path / "cut" / "history.jsonl").open("a") as file:
         file.write('{"round": 99, "accur')  # a line cut off while it was written
     resumed = run(config, tmp_path / "cut", resume=True)

@@ -167,12 +167,12 @@ def test_an_error_in_one_run_stops_them_all_and_is_raised(tmp_path):
     assert [len(read_history(tmp_path / planned.name / "history.jsonl")) for planned in runs] == [3, 3]
 
 
-def test_what_is_finished_is_not_played_again(tmp_path):
+def test_what_is_finished_is_not_repeated(tmp_path):
     runs = expand(SMALL | {"sweep": {"seed": [1, 2]}})
     sweep(runs, tmp_path)
-    played = []
-    sweep(runs, tmp_path, on_round=lambda planned, entry: played.append(planned))
-    assert not played
+    finished = []
+    sweep(runs, tmp_path, on_round=lambda planned, entry: finished.append(planned))
+    assert not finished
     with pytest.raises(RunError, match="--resume"):
         check_folder(tmp_path, runs, resume=False)
     with pytest.raises(RunError, match="another configuration"):

@@ -10,8 +10,8 @@ from conftest import small_model
 from fedsparsify import METHODS, RunConfig, run, save
 from fedsparsify.errors import ConfigError, RunError
 from fedsparsify.federation.checkpoint import Checkpoint
-from fedsparsify.federation.memory import Memory
-from fedsparsify.federation.rounds import play
+from fedsparsify.federation.known_masks import KnownMasks
+from fedsparsify.federation.rounds import run_rounds
 from fedsparsify.federation.wired import Wired
 from fedsparsify.methods import FedAvg, FedSparsifyGlobal, Update
 from fedsparsify.training.worker import Evaluation
@@ -42,9 +42,9 @@ def test_bytes_are_the_lengths_of_the_blobs_that_would_be_sent():
     model = small_model(WEIGHTS)
     method = FedSparsifyGlobal(rounds=3, sparsity=0.5)
     inner = Scripted([0, 1], [1], [0, 1, 2])
-    played = list(play(Wired(inner), method, model, 1, 3, seed=0))
-    models = [model, *(m for m, _ in played)]
-    first, second, third = (entry for _, entry in played)
+    rounds = list(run_rounds(Wired(inner), method, model, 1, 3, seed=0))
+    models = [model, *(m for m, _ in rounds)]
+    first, second, third = (entry for _, entry in rounds)
 
     def down(t, known):
         return len(
@@ -84,7 +84,7 @@ def test_the_lossless_shortcut_is_what_decoding_gives():
             seen.append(count)
             return count, arrived
 
-    rounds = play(
+    rounds = run_rounds(
         Watched(Scripted([0, 1], [1, 2])), FedSparsifyGlobal(rounds=2, sparsity=0.5), small_model(WEIGHTS), 1, 2, 0
     )
     assert len(list(rounds)) == 2 and len(seen) == 7
@@ -94,12 +94,12 @@ def test_the_lossless_shortcut_is_what_decoding_gives():
 def test_lossy_precision_really_acts_on_both_ways(precision, error):
     model = small_model(WEIGHTS)
     inner = Scripted([0])
-    [(merged, entry)] = play(Wired(inner, precision), FedAvg(rounds=1), model, 1, 1, seed=0)
+    [(merged, entry)] = run_rounds(Wired(inner, precision), FedAvg(rounds=1), model, 1, 1, seed=0)
     [received] = inner.received
     assert received.same_as(decode(encode(model, precision=precision))) and not received.same_as(model)
     assert merged.same_as(decode(encode(received, precision=precision)))
     np.testing.assert_allclose(merged.weights, model.weights, atol=error)
-    [(_, lossless)] = play(Wired(Scripted([0])), FedAvg(rounds=1), model, 1, 1, seed=0)
+    [(_, lossless)] = run_rounds(Wired(Scripted([0])), FedAvg(rounds=1), model, 1, 1, seed=0)
     assert entry.upload_bytes < lossless.upload_bytes
 
 
@@ -111,8 +111,8 @@ def test_models_on_a_device_stay_there_and_take_the_same_bytes():
     here = small_model(WEIGHTS)
     there = here.beside(torch.zeros(1))
     for precision in ("fp32", "fp16"):
-        [(one, a)] = play(Wired(Echo(), precision), FedAvg(rounds=1), here, 1, 1, seed=0)
-        [(two, b)] = play(Wired(Echo(), precision), FedAvg(rounds=1), there, 1, 1, seed=0)
+        [(one, a)] = run_rounds(Wired(Echo(), precision), FedAvg(rounds=1), here, 1, 1, seed=0)
+        [(two, b)] = run_rounds(Wired(Echo(), precision), FedAvg(rounds=1), there, 1, 1, seed=0)
         assert isinstance(two.weights, torch.Tensor) and two.same_as(one)
         assert (a.upload_bytes, a.download_bytes) == (b.upload_bytes, b.download_bytes)
 
@@ -122,9 +122,9 @@ def test_scores_that_travel_are_counted():
         def ask(self, method, round, model):
             yield Update(model, samples=1, client=0, scores=WEIGHTS[::-1].copy())
 
-    [(_, plain)] = play(Wired(Scripted([0])), FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
+    [(_, plain)] = run_rounds(Wired(Scripted([0])), FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
     for precision in ("fp32", "int8"):
-        [(_, entry)] = play(Wired(Scored(), precision), FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
+        [(_, entry)] = run_rounds(Wired(Scored(), precision), FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
         bare = len(encode(small_model(WEIGHTS), np.ones(40, np.bool_), precision, layout_known=True))
         assert bare + 40 * 3 < entry.upload_bytes < bare + 40 * 5 and entry.upload_params == 80
     assert plain.upload_params == 40
@@ -137,39 +137,40 @@ def test_a_diverged_client_is_refused_by_name_and_not_by_the_encoder():
             yield Update(small_model([np.nan] * 40), samples=1, client=9)
             yield Update(small_model([1, 2]), samples=1, client=8)  # and one of another network
 
-    [(_, entry)] = play(Wired(Diverged([0]), "int8"), FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
+    [(_, entry)] = run_rounds(Wired(Diverged([0]), "int8"), FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
     assert entry.clients == 1
     assert "NaN" in entry.refused["client 9"] and "layout" in entry.refused["client 8"]
 
 
 def test_a_version_that_the_server_does_not_have_gets_everything():
-    memory = Memory({0: 7}, {})
-    assert memory.mask(7, 40) is None and memory.mask(None, 40) is None
-    [(_, entry)] = play(Wired(Scripted([0]), memory=memory), FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
+    known_masks = KnownMasks({0: 7}, {})
+    assert known_masks.mask(7, 40) is None and known_masks.mask(None, 40) is None
+    wired = Wired(Scripted([0]), known_masks=known_masks)
+    [(_, entry)] = run_rounds(wired, FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
     assert entry.download_bytes == len(encode(small_model(WEIGHTS)))
 
 
 def test_memory_keeps_a_mask_as_long_as_a_client_has_it():
-    memory = Memory()
+    known_masks = KnownMasks()
     masks = {version: np.arange(11) % version == 0 for version in (1, 2, 3)}
-    memory.sent(0, 1, masks[1])
-    memory.sent(1, 1, masks[1])
-    memory.sent(0, 2, masks[2])
-    assert sorted(memory.bitmaps) == [1, 2]
-    memory.sent(1, 3, masks[3])
-    assert sorted(memory.bitmaps) == [2, 3]
-    assert all(np.array_equal(memory.mask(version, 11), masks[version]) for version in (2, 3))
-    assert memory.mask(2, 99) is None
+    known_masks.sent(0, 1, masks[1])
+    known_masks.sent(1, 1, masks[1])
+    known_masks.sent(0, 2, masks[2])
+    assert sorted(known_masks.bitmaps) == [1, 2]
+    known_masks.sent(1, 3, masks[3])
+    assert sorted(known_masks.bitmaps) == [2, 3]
+    assert all(np.array_equal(known_masks.mask(version, 11), masks[version]) for version in (2, 3))
+    assert known_masks.mask(2, 99) is None
 
 
 def test_memory_survives_in_the_checkpoint(tmp_path):
-    memory = Memory()
-    memory.sent(3, 1, np.array([True, False]))
-    memory.sent(5, 2, np.array([False, False]))
-    Checkpoint(2, small_model([1, 2]), {3: np.zeros(2, np.float32)}, memory).save(tmp_path / "c.fsz")
+    known_masks = KnownMasks()
+    known_masks.sent(3, 1, np.array([True, False]))
+    known_masks.sent(5, 2, np.array([False, False]))
+    Checkpoint(2, small_model([1, 2]), {3: np.zeros(2, np.float32)}, known_masks).save(tmp_path / "c.fsz")
     back = Checkpoint.load(tmp_path / "c.fsz")
-    assert back.memory.seen == {3: 1, 5: 2} and list(back.velocities) == [3]
-    assert back.memory.mask(1, 2).tolist() == [True, False]
+    assert back.known_masks.seen == {3: 1, 5: 2} and list(back.velocities) == [3]
+    assert back.known_masks.mask(1, 2).tolist() == [True, False]
 
 
 def test_a_model_is_no_checkpoint(tmp_path):

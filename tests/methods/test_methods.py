@@ -14,7 +14,7 @@ from conftest import small_model
 
 from fedsparsify import METHODS, RunConfig, run
 from fedsparsify.data import load_dataset
-from fedsparsify.federation.rounds import play as rounds_of
+from fedsparsify.federation.rounds import run_rounds as rounds_of
 from fedsparsify.federation.simulated import Simulated
 from fedsparsify.methods import (
     FedAvg,

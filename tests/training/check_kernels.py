@@ -22,7 +22,7 @@ from fedsparsify.keyed import KeyedDropout
 from fedsparsify.methods import Fit, Score
 from fedsparsify.model import SparseModel
 from fedsparsify.networks import build, layout_of, model_of
-from fedsparsify.training.batches import Batches, Turn
+from fedsparsify.training.batches import Batches, StepInputs
 from fedsparsify.training.flat import FlatModule
 from fedsparsify.training.stacks.stack import Stack
 from fedsparsify.training.stacks.trainer import Trainer
@@ -119,10 +119,10 @@ if DEVICE.type == "cuda":  # the interpreter multiplies the bits of a bfloat16 a
 
 def check_step(case: Step) -> None:
     """Losses, gradients and statistics of one step of several models; then plain SGD in the same pass."""
-    from fedsparsify.training.gpu.stack import GpuStack, orders, plan
+    from fedsparsify.training.gpu.stack import GpuStack, orders, read_layers
 
     module = case.make().to(DEVICE)
-    layers = plan(module, case.shape)
+    layers = read_layers(module, case.shape)
     assert layers, "our kernels do not take the network"
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(40, *case.shape, generator=generator).to(DEVICE)
@@ -137,7 +137,7 @@ def check_step(case: Step) -> None:
     rows = torch.randint(0, 40, (MODELS, case.batch), generator=generator).to(DEVICE)
     keys = torch.arange(MODELS, device=DEVICE) * 977 + 5
     losses = torch.zeros(MODELS, device=DEVICE)
-    ours.step(Turn(rows, keys, 0, gradient, 0.1, losses))
+    ours.step(StepInputs(rows, keys, 0, gradient, 0.1, losses))
     found, after = stack.get_rows(gradient), stack.rows()
     expected = torch.empty_like(found)
     for number, model in enumerate(start):
@@ -151,7 +151,7 @@ def check_step(case: Step) -> None:
             assert error < case.tolerance, f"{name}: {error:.2e}"
     if ours.plain:  # plain SGD applied at once is the same as the gradient it would have written
         moved = stack.get_rows(stack.weights) - 0.1 * found
-        ours.step(Turn(rows, keys, 0, None, 0.1, losses))
+        ours.step(StepInputs(rows, keys, 0, None, 0.1, losses))
         assert torch.allclose(stack.get_rows(stack.weights), moved, rtol=1e-4, atol=1e-5)
 
 
@@ -228,7 +228,7 @@ NOT_TAKEN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 def check_training(case: Training) -> None:
     """Two rounds of two epochs through the trainer, each ending in a smaller batch, against the worker."""
-    from fedsparsify.training.gpu.stack import GpuStack, orders, plan
+    from fedsparsify.training.gpu.stack import GpuStack, orders, read_layers
 
     module, generator = case.make().to(DEVICE), torch.Generator().manual_seed(0)
     x = torch.randn(sum(case.parts), *case.shape, generator=generator).to(DEVICE)
@@ -237,7 +237,7 @@ def check_training(case: Training) -> None:
     start = start.under(np.arange(start.layout.trainable) % 3 > 0)
     request = Score(start, "squares") if case.squares else Fit(start, prox=case.prox)
     config = RunConfig(epochs=2, batch_size=8, lr=0.05, momentum=case.momentum, nesterov=case.nesterov)
-    layers = plan(module, case.shape)
+    layers = read_layers(module, case.shape)
     assert layers, "our kernels do not take the network"
     stack = Stack(start.layout, 2, DEVICE, orders(module, case.shape))
     trainer = Trainer(stack, GpuStack(layers, stack, Batches(data, False), case.precision, 8), config, True)

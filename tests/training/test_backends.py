@@ -14,19 +14,21 @@ from torch import nn
 
 from fedsparsify import METHODS, RunConfig
 from fedsparsify.data import Dataset, load_dataset
-from fedsparsify.federation.rounds import play
+from fedsparsify.federation.rounds import run_rounds
 from fedsparsify.federation.simulated import Simulated
 from fedsparsify.native.code_images import CodeImage
 from fedsparsify.networks import build, model_of
 from fedsparsify.notices import Notice
 from fedsparsify.options import settings
+from fedsparsify.training.backends import BACKENDS, Setup
+from fedsparsify.training.backends.autograd import OneByOne
 from fedsparsify.training.backends.choose import disagreement
-from fedsparsify.training.backends.plain import OneByOne
 from fedsparsify.training.backends.stacked import Mapped
 from fedsparsify.training.batches import Step, steps
 from fedsparsify.training.native.perceptrons import Perceptrons
 from fedsparsify.training.stacks.dense import DenseStack
 from fedsparsify.training.stacks.stack import Stack
+from fedsparsify.training.worker import Samples
 
 # Products of a stack are summed in another order than those of one model; after several rounds the weights may
 # differ by this much, relative to the largest of them.
@@ -59,13 +61,13 @@ def test_every_client_sees_each_of_its_samples_once_an_epoch():
 def compare(config: RunConfig, data: Dataset, mapped: bool = False) -> None:
     together, alone = Simulated(config, data), Simulated(config, data)
     if mapped:
-        together.machine.cohort.backend = Mapped(together.machine.cohort.setup)
-    assert together.machine.cohort.backend.name != "one_by_one"
-    alone.machine.cohort.backend = OneByOne(alone.machine.cohort.setup)
+        together.environment.cohort.backend = Mapped(together.environment.cohort.setup)
+    assert together.environment.cohort.backend.name != "one_by_one"
+    alone.environment.cohort.backend = OneByOne(alone.environment.cohort.setup)
     runs = []
     for federation in (together, alone):
         first = config.method.first_round
-        models = play(federation, config.method, federation.initial(), first, config.rounds, config.seed)
+        models = run_rounds(federation, config.method, federation.initial(), first, config.rounds, config.seed)
         runs.append([(model, entry) for model, entry in models])
     for (one, entry_one), (two, entry_two) in zip(*runs, strict=True):
         largest = np.abs(two.weights).max()
@@ -98,7 +100,7 @@ def test_perceptrons_are_stacked_where_there_is_no_numba(name, momentum, monkeyp
 
     monkeypatch.setattr(CodeImage, "__call__", missing)
     config = RunConfig(method=name, rounds=2, epochs=2, clients=3, momentum=momentum, split="dirichlet:0.5")
-    assert Simulated(config, load_dataset("digits")).machine.cohort.backend.name == "dense"
+    assert Simulated(config, load_dataset("digits")).environment.cohort.backend.name == "dense"
     compare(config, load_dataset("digits"))
 
 
@@ -155,9 +157,9 @@ def test_a_network_that_cannot_be_mapped_is_refused_by_that_back_end_and_trains_
     )
     config = RunConfig(network="odd_net:Odd", rounds=2, epochs=1, clients=3)
     federation = Simulated(config, load_dataset("digits"))
-    cohort = federation.machine.cohort
+    cohort = federation.environment.cohort
     assert "vmap" in disagreement(Mapped(cohort.setup), cohort.setup)
-    entries = [entry for _, entry in play(federation, config.method, federation.initial(), 1, 2, 0)]
+    entries = [entry for _, entry in run_rounds(federation, config.method, federation.initial(), 1, 2, 0)]
     assert (cohort.backend.name, entries[-1].clients) == ("threads", 3)
 
 
@@ -177,7 +179,7 @@ def test_a_network_that_draws_from_torchs_generator_trains_one_by_one_with_one_n
     for _ in range(2):
         federation = Simulated(config, load_dataset("digits"))
         with pytest.warns(Notice, match="one client at a time") as caught:
-            (model, _), *_ = play(federation, config.method, federation.initial(), 1, 1, 0)
+            (model, _), *_ = run_rounds(federation, config.method, federation.initial(), 1, 1, 0)
         assert len(caught) == 1
         models.append(model)
     assert models[0].same_as(models[1])
@@ -187,8 +189,8 @@ def test_memory_follows_participants_not_clients():
     config = RunConfig(clients=700, participation=4 / 700, epochs=1, rounds=1)
     federation = Simulated(config, load_dataset("digits"))
     list(federation.ask(config.method, 1, federation.initial()))
-    cohort = federation.machine.cohort
-    assert len(cohort.backend.kernels._benches) <= 4
+    cohort = federation.environment.cohort
+    assert len(cohort.backend.kernels._workspaces) <= 4
 
 
 def test_a_request_for_other_epochs_is_trained_apart():
@@ -198,7 +200,7 @@ def test_a_request_for_other_epochs_is_trained_apart():
     federation = Simulated(config, data)
     workers = [federation._worker(1, client) for client in range(3)]
     start = federation.initial()
-    federation.machine.cohort.fit(workers, [Fit(start), Fit(start, epochs=1), Fit(start)])
+    federation.environment.cohort.fit(workers, [Fit(start), Fit(start, epochs=1), Fit(start)])
     assert [worker.steps for worker in workers] == [32, 16, 30]  # 481 or 480 samples: 16 or 15 batches an epoch
 
 
@@ -227,7 +229,7 @@ def test_models_that_live_in_torch_tensors_give_the_same_run(name, monkeypatch):
 
     def last(federation):
         first = config.method.first_round
-        return list(play(federation, config.method, federation.initial(), first, 2, config.seed))[-1][0]
+        return list(run_rounds(federation, config.method, federation.initial(), first, 2, config.seed))[-1][0]
 
     in_numpy = last(Simulated(config, data))
     monkeypatch.setattr(Simulated, "place", lambda self, model: model.beside(self._network.weights))
@@ -319,7 +321,7 @@ def test_layers_that_are_not_what_their_class_says_are_left_to_autograd(change, 
     module.net = perceptron(change)
     monkeypatch.setitem(sys.modules, "users_perceptron", module)
     config = RunConfig(network="users_perceptron:net", rounds=2, epochs=1, clients=3, lr=0.05)
-    assert Simulated(config, load_dataset("digits")).machine.cohort.backend.name == "threads"
+    assert Simulated(config, load_dataset("digits")).environment.cohort.backend.name == "threads"
     compare(config, load_dataset("digits"))
 
 
@@ -328,17 +330,17 @@ def test_a_tensor_of_the_declared_shape_may_be_replaced(monkeypatch):
     module.net = perceptron(replaced)
     monkeypatch.setitem(sys.modules, "users_perceptron", module)
     config = RunConfig(network="users_perceptron:net", rounds=1, epochs=1, clients=3)
-    assert Simulated(config, load_dataset("digits")).machine.cohort.backend.name == "native"
+    assert Simulated(config, load_dataset("digits")).environment.cohort.backend.name == "native"
 
 
 @pytest.mark.parametrize("kind", ["wrong", "statistics", "raises"])
 def test_a_back_end_that_computes_another_network_is_left_out_with_one_notice(kind, monkeypatch):
     train = Perceptrons.train
 
-    def broken(self, bench, worker, request, epochs):
+    def broken(self, slot, worker, request, epochs):
         if kind == "raises":
             raise RuntimeError("no such layer\nand more")
-        update = train(self, bench, worker, request, epochs)
+        update = train(self, slot, worker, request, epochs)
         weights = update.model.weights.copy()
         bias = update.model.layout.slices["5.bias" if kind == "wrong" else "1.weight"]
         weights[bias] += 0.01 * (weights[bias] - request.model.weights[bias])
@@ -350,4 +352,30 @@ def test_a_back_end_that_computes_another_network_is_left_out_with_one_notice(ki
     with pytest.warns(Notice, match="not trained by the native back end: (its update of|no such layer)") as caught:
         list(federation.ask(config.method, 1, federation.initial()))
     assert len(caught) == 1
-    assert federation.machine.cohort.backend.name == "dense"
+    assert federation.environment.cohort.backend.name == "dense"
+
+
+def setup_of(network: str, device: str = "cpu", **settings) -> Setup:
+    """What back ends are asked about; on `meta`, a device that is no CPU."""
+    config, data = RunConfig(network=network, **settings), pictures()
+    samples = Samples.on(torch.device("cpu"), data.x_train, data.y_train)
+    make = lambda: build(config.network, data.shape, data.classes, 0)  # noqa: E731
+    return Setup(make, samples, config, torch.device(device))
+
+
+@pytest.mark.parametrize(
+    ("network", "device", "augment", "takers"),
+    [
+        ("fc", "cpu", "none", ["native", "dense", "threads", "one_by_one"]),
+        ("fc", "cpu", "pad-crop-flip", ["dense", "threads", "one_by_one"]),
+        ("cnn", "cpu", "none", ["threads", "one_by_one"]),
+        ("fc", "meta", "none", ["dense", "mapped", "one_by_one"]),
+        ("cnn", "meta", "none", ["mapped", "one_by_one"]),
+    ],
+)
+def test_the_rule_that_picks_a_back_end(network, device, augment, takers):
+    """Each says why it refuses a network; the first that does not is the fastest."""
+    setup = setup_of(network, device, augment=augment)
+    refusals = {kind.name: kind.refusal(setup) for kind in BACKENDS}
+    assert [name for name, reason in refusals.items() if reason is None] == takers
+    assert all(reason for name, reason in refusals.items() if name not in takers)

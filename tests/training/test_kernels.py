@@ -30,8 +30,8 @@ def test_rounds_equal_a_client_alone(name):
 
 @pytest.mark.parametrize("name", NOT_TAKEN)
 def test_what_the_kernels_do_not_compute_is_left_to_torch(name):
-    from fedsparsify.training.gpu.stack import plan
+    from fedsparsify.training.gpu.stack import read_layers
 
     make, shape = NOT_TAKEN[name]
     make()(torch.zeros(2, *shape))  # it is a network for such samples
-    assert plan(make(), shape) is None
+    assert read_layers(make(), shape) is None

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from sgd_reference import Rule, sgd_step
 from torch import nn
 
 from fedsparsify import RunConfig
@@ -20,7 +21,7 @@ from fedsparsify.native.machine import lanes_here
 from fedsparsify.networks import layout_of, model_of
 from fedsparsify.training.backends import base
 from fedsparsify.training.flat import FlatModule
-from fedsparsify.training.native.layers import Linear, Memory
+from fedsparsify.training.native.layers import Linear, Workspace
 from fedsparsify.training.native.perceptrons import Perceptrons, read_perceptron
 from fedsparsify.training.sequence import in_sequence
 from fedsparsify.training.worker import Samples, Worker
@@ -29,7 +30,7 @@ WIDTHS = [lanes for lanes in (16, 8, 4) if lanes <= lanes_here()]
 
 
 def network(sizes, biased, bent) -> nn.Sequential:
-    """Linear layers between the sizes, some with a bias, some with a ReLU behind them."""
+    """Linear layers between the sizes, some with a bias, some with a ReLU after them."""
     layers: list[nn.Module] = [nn.Flatten()]
     relu = nn.ReLU()  # one for all, as many write it
     for k, (inputs, outputs) in enumerate(pairwise(sizes)):
@@ -42,6 +43,7 @@ def in_doubles(module, model, x, y, orders, training, prox, velocity):
     """Weights, last losses' mean, velocity, summed squares, and how near to a ReLU's kink a sample came."""
     values = model.weights.astype(np.float64)
     start, squares, velocity, nearest = values.copy(), np.zeros_like(values), velocity.astype(np.float64), np.inf
+    rule = Rule(training.lr, training.momentum, training.nesterov, prox)
     parts = model.layout.views(values)
     for order in orders:
         losses = []
@@ -71,11 +73,8 @@ def in_doubles(module, model, x, y, orders, training, prox, velocity):
                     d = d @ parts[f"{name}.weight"]
                 else:
                     d = d * (before > 0)
-            squares += gradient**2
-            gradient[~model.mask] = 0
-            gradient += prox * (values - start)
-            velocity = training.momentum * velocity + gradient
-            values -= training.lr * (gradient + training.momentum * velocity if training.nesterov else velocity)
+            values[:], velocity, squared = sgd_step(values, gradient, velocity, start, model.mask, rule)
+            squares += squared
     return values, float(np.mean(losses)), velocity, squares, nearest
 
 
@@ -136,11 +135,11 @@ def test_a_step_by_hand():
 @pytest.mark.parametrize("lanes", [16, 8, 4])
 def test_a_model_comes_back_as_it_was_laid_down(lanes):
     layers = [Linear(5, 70, 0, 350, True), Linear(70, 3, 420, None, False)]
-    memory = Memory(layers, 7, lanes)
+    workspace = Workspace(layers, 7, lanes)
     values = np.arange(1, 631, dtype=np.float32)
-    memory.load(values, np.ones(630, np.bool_))
-    assert np.array_equal(memory.values(), values)
-    assert np.count_nonzero(memory._weights) == 630
+    workspace.load(values, np.ones(630, np.bool_))
+    assert np.array_equal(workspace.values(), values)
+    assert np.count_nonzero(workspace._weights) == 630
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ def samples(count=10, shape=(4,), classes=2) -> Samples:
     return Samples.on(CPU, x, rng.integers(0, classes, count))
 
 
-def worker(module: nn.Module, data: Samples, apart: bool = False, **settings) -> Worker:
+def worker(module: nn.Module, data: Samples, copied: bool = False, **settings) -> Worker:
     training = RunConfig(**{"epochs": 2, "batch_size": 4, "lr": 0.1, "momentum": 0.0} | settings)
-    return Worker(FlatModule(module, CPU, apart), data, np.arange(len(data.y)), training, round=1, client=3)
+    return Worker(FlatModule(module, CPU, copied), data, np.arange(len(data.y)), training, round=1, client=3)
 
 
 def by_torch(module: nn.Module, data: Samples, mask, prox=0.0, epochs=2, **sgd) -> torch.Tensor:
@@ -107,12 +107,12 @@ def test_dropout_batch_norm_and_augmentation_train_and_repeat():
     assert moved.any()  # statistics follow the data
 
 
-def test_tensors_that_lie_apart_are_trained_the_same():
+def test_tensors_that_are_copies_are_trained_the_same():
     data, start = samples(12, (3, 16, 16), 3), model_of(build("cnn", (3, 16, 16), 3, seed=0))
     start = start.under(np.arange(start.layout.trainable) % 3 > 0)
     made = [
-        worker(build("cnn", (3, 16, 16), 3, seed=0), data, apart, momentum=0.9).fit(Fit(start, prox=0.1))
-        for apart in (False, True)
+        worker(build("cnn", (3, 16, 16), 3, seed=0), data, copied, momentum=0.9).fit(Fit(start, prox=0.1))
+        for copied in (False, True)
     ]
     assert np.allclose(made[0].model.weights, made[1].model.weights, rtol=1e-5, atol=1e-7)
     assert np.array_equal(made[0].model.mask, made[1].model.mask)

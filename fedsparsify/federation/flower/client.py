@@ -1,4 +1,7 @@
-"""A node's side of a round: the same worker and the same generator as in a simulation, on the node's own samples."""
+"""A node's side of a round: the same worker and the same generator as in a simulation, on the node's own samples.
+
+In: a `Question`. Out: an `Answer` with the trained model.
+"""
 
 from __future__ import annotations
 
@@ -22,30 +25,30 @@ from ...training.worker import Samples, Worker
 from ...wire.codec import encode
 from ..wired import as_model
 from .messages import Answer, Question
-from .notes import Notes
+from .node_store import NodeStore
 from .task import Task
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node: the run's task, what the node keeps on its disk, and the data that it was started with."""
+    """A node: the run's task, its store, and the data that it was started with."""
 
     task: Task
-    notes: Notes
+    store: NodeStore
     data: str  # a data set's name; the run's own means: this client's part of the run's split
     device: str = "cpu"
 
     def answer(self, question: Question) -> Answer:
-        """Play the client's half of a round."""
+        """Run the client's half of a round."""
         began = time.perf_counter()
         config = self.task.config
         network = FlatModule(build(config.network, self.task.shape, self.task.classes, config.seed), self._device())
         layout = network.layout
-        model, lacks = self.notes.received(question.model, layout.trainable, layout)
+        model, lacks = self.store.received(question.model, layout.trainable, layout)
         if model is None:
             return Answer(question.round, question.client, lacks=lacks)
         x, y = self.samples(question.client)
-        velocity = self.notes.velocity(self.task.name, question.round) if config.keep_optimizer else None
+        velocity = self.store.velocity(self.task.name, question.round) if config.keep_optimizer else None
         worker = Worker(
             network,
             Samples.on(network.device, x, y),
@@ -58,7 +61,7 @@ class Node:
         update = worker.run(ask_client(config.method, question.round, model))
         if config.keep_optimizer and worker.velocity is not None and update.model.finite:
             kept = worker.velocity.cpu().numpy()
-            self.notes.keep_velocity(self.task.name, question.round, kept, config.checkpoint_every)
+            self.store.keep_velocity(self.task.name, question.round, kept, config.checkpoint_every)
         precision = config.wire_precision if update.model.finite else "fp32"  # the server refuses it by name
         return Answer(
             question.round,
@@ -85,7 +88,7 @@ class Node:
         elif config.data in DATASETS:
             part = f"{config.data} {config.clients} {config.split} {config.seed} {client}"
             key = hashlib.blake2b(part.encode(), digest_size=8).hexdigest()
-            x, y = self.notes.samples(key, partial(part_of, config, client))
+            x, y = self.store.samples(key, partial(part_of, config, client))
         else:
             x, y = part_of(config, client)
         if x.shape[1:] != self.task.shape:

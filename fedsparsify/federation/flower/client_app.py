@@ -1,4 +1,7 @@
-"""What a SuperNode runs for our app. Every message is a process of its own, so each loads no more than it needs."""
+"""The ClientApp that a SuperNode runs for `fedsparsify join`.
+
+In: a message of the server. Out: its reply. Every message is a new process, so each loads only what it needs.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from flwr.clientapp import ClientApp
 
 from ...errors import ConfigError
 from .messages import Hello, Question
-from .notes import Notes
+from .node_store import NodeStore
 
 app = ClientApp()
 
@@ -27,7 +30,7 @@ def hello(message: Message, context: Context) -> Message:
     """Say who this node is; without torch, as the first thing that a server asks."""
     from ... import __version__
 
-    masks = b"".join(Notes.of(context.node_config, context.node_id).names())
+    masks = b"".join(NodeStore.of(context.node_config, context.node_id).names())
     return Message(Hello(number_of(context.node_config), masks, __version__).content(), reply_to=message)
 
 
@@ -40,5 +43,5 @@ def train(message: Message, context: Context) -> Message:
     task = Task.read(context.run_config)
     data = str(context.node_config.get("data", task.config.data))
     device = str(context.node_config.get("device", "cpu"))
-    node = Node(task, Notes.of(context.node_config, context.node_id), data, device)
+    node = Node(task, NodeStore.of(context.node_config, context.node_id), data, device)
     return Message(node.answer(Question.read(message.content)).content(), reply_to=message)

@@ -160,7 +160,7 @@ clientapp = "fedsparsify.federation.flower.client_app:app"
         file.write(text.encode())
 
 
-def environment(home: Path | None) -> dict[str, str]:
+def environment_variables(home: Path | None) -> dict[str, str]:
     """What Flower's commands are run with: this Python's own scripts, no telemetry, and quick polls where it allows."""
     bin = str(Path(sys.executable).parent)
     ours = {
@@ -173,5 +173,5 @@ def environment(home: Path | None) -> dict[str, str]:
 
 
 def shown(command: Sequence[str]) -> str:
-    """A command as one would type it."""
+    """A command as it is typed in a shell."""
     return shlex.join(command)

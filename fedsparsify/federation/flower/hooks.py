@@ -1,44 +1,49 @@
-"""Masks the gradients of a PyTorch module that we have never seen: it is known by its parameters' names and shapes."""
+"""Masks the gradients of a user's PyTorch module, which is found by the names and shapes of its parameters.
+
+In: a `Fit`. Out: hooks that add the proximal term to each gradient and zero its pruned entries. The rule is held to
+`tests/training/sgd_reference.py`.
+"""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from ...methods import Fit
 
-WRAPPED = ("_orig_mod.", "module.")  # what torch.compile and DataParallel put before names
+WRAPPED = ("_orig_mod.", "module.")  # prefixes that torch.compile and DataParallel add to names
 
 
-class Masked:
-    """Looks for the module at its first forward pass, and hooks its parameters until the block ends."""
+class GradientMask:
+    """Finds the module at its first forward pass, and hooks its parameters until the block ends."""
 
     def __init__(self, request: Fit) -> None:
         self._request = request
-        self._handles: list[Any] = []
+        self._handles: list[RemovableHandle] = []
 
     def __enter__(self) -> Self:
-        self._handles.append(register_module_forward_pre_hook(self._look))
+        self._handles.append(register_module_forward_pre_hook(self._find))
         return self
 
     def __exit__(self, *_: object) -> None:
         for handle in self._handles:
             handle.remove()
 
-    def _look(self, module: torch.nn.Module, _: object) -> None:
+    def _find(self, module: torch.nn.Module, _: object) -> None:
         layout = self._request.model.layout
         parameters = {_bare(name): parameter for name, parameter in module.named_parameters()}
         mine = [parameters.get(_bare(spec.name)) for spec in layout.tensors]
         if any(p is None or p.shape != spec.shape for p, spec in zip(mine, layout.tensors, strict=True)):
             return
-        self._handles.pop(0).remove()  # no need to look at every layer of every step
-        gone = torch.from_numpy(~self._request.model.mask)
+        self._handles.pop(0).remove()  # found: other layers need not be looked at
+        pruned_entries = torch.from_numpy(~self._request.model.mask)
         for parameter, spec in zip(mine, layout.tensors, strict=True):
             if parameter is not None and parameter.requires_grad:
-                pruned = gone[layout.slices[spec.name]].view(spec.shape).to(parameter.device)
+                pruned = pruned_entries[layout.slices[spec.name]].view(spec.shape).to(parameter.device)
                 anchor = parameter.detach().clone() if self._request.prox else None
                 hook = partial(_masked, parameter=parameter, pruned=pruned, anchor=anchor, prox=self._request.prox)
                 self._handles.append(parameter.register_hook(hook))  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""A question and its answer as Flower carries them: plain fields, and a model that is a blob of our codec.
+"""Questions and answers as Flower carries them: plain fields, and a model as bytes of our codec.
 
 A record of bytes is one object on Flower's wire; an `Array` would be three, each with requests of its own. The model
 has a record to itself, as equal objects are kept once: what ten clients are sent gets to the SuperLink one time.
@@ -12,7 +12,9 @@ from typing import Any, Self
 from flwr.app import ConfigRecord, RecordDict
 
 from ...errors import WireError
+from ...model import Layout
 
+SPARE_BYTES = 1 << 20  # names and headers beside a model's values
 RECORD, MODEL = "fedsparsify", "fedsparsify-model"
 KINDS = {"int": int, "float": float, "bytes": bytes, "str": str}
 
@@ -31,7 +33,7 @@ class Fields:
 
     @classmethod
     def read(cls, content: RecordDict) -> Self:
-        """The fields of a message, each seen to be of its kind: whoever sent it may be anyone."""
+        """The fields of a message, each checked for its type: the sender is not trusted."""
         records = content.config_records
         if RECORD not in records:
             raise WireError(f"the message has no record {RECORD!r}")
@@ -87,8 +89,8 @@ class Hello(Fields):
 
 
 @dataclass(frozen=True)
-class Parcel(Fields):
-    """A model for somebody else's training loop: what it needs beside the loop's own records."""
+class ModQuestion(Fields):
+    """A model for a user's own training loop: what `sparse_mod` needs besides the loop's records."""
 
     round: int
     model: bytes
@@ -97,3 +99,8 @@ class Parcel(Fields):
     dtypes: str  # of the loop's arrays, in its order, as JSON
     arrays: str  # under which name the loop finds its arrays
     weight: str  # under which name it says how many samples it has
+
+
+def most_bytes(layout: Layout) -> int:
+    """The most that a client may send for a model; checked before anything is decoded."""
+    return 5 * layout.total + SPARE_BYTES

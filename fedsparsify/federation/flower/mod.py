@@ -1,4 +1,7 @@
-"""`ClientApp(mods=[sparse_mod])`: your own training loop trains a sparse model, and does not know it."""
+"""`ClientApp(mods=[sparse_mod])`: a user's own training loop trains a sparse model without being changed.
+
+In: a message of `SparseStrategy`. Out: the loop's reply, with its arrays as an encoded model.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ from ...errors import ClientError, ConfigError
 from ...methods import Client, Fit, Method, Request, Update, run_client
 from ...model import SparseModel
 from ...wire.codec import encode
-from .messages import MODEL, RECORD, Answer, Parcel
-from .notes import Notes
+from .messages import MODEL, RECORD, Answer, ModQuestion
+from .node_store import NodeStore
 from .tensors import arrays_of, weights_of
 
 Next = Callable[[Message, Context], Message]
@@ -24,21 +27,21 @@ Next = Callable[[Message, Context], Message]
 def sparse_mod(message: Message, context: Context, call_next: Next) -> Message:
     """Decode the model, keep its pruned weights at zero while your code trains it, and encode the answer.
 
-    Messages of other strategies pass as they are.
+    Messages of other strategies are not touched.
     """
     if RECORD not in message.content.config_records:
         return call_next(message, context)
-    parcel = Parcel.read(message.content)
-    notes = Notes.of(context.node_config, context.node_id)
-    model, lacks = notes.received(parcel.model, parcel.trainable)
+    question = ModQuestion.read(message.content)
+    store = NodeStore.of(context.node_config, context.node_id)
+    model, lacks = store.received(question.model, question.trainable)
     if model is None:
-        return Message(Answer(parcel.round, -1, lacks=lacks).content(), reply_to=message)
-    loop = Loop(message, context, call_next, parcel)
+        return Message(Answer(question.round, -1, lacks=lacks).content(), reply_to=message)
+    loop = UserLoop(message, context, call_next, question)
     if message.metadata.message_type != MessageType.TRAIN:
         return loop.ask(model)
-    update = loop.run(method_of(parcel.method).client(parcel.round, model))
+    update = loop.run(method_of(question.method).client(question.round, model))
     blob = encode(update.model, model.host_mask, "fp32", layout_known=True)
-    answer = Answer(parcel.round, -1, update.samples, model=blob, fault=update.fault)
+    answer = Answer(question.round, -1, update.samples, model=blob, fault=update.fault)
     rest = {key: record for key, record in loop.reply.content.items() if key not in loop.reply.content.array_records}
     return Message(RecordDict(rest | dict(answer.content())), reply_to=message)
 
@@ -50,26 +53,26 @@ def method_of(table: str) -> Method:
     return method
 
 
-class Loop:
-    """Somebody else's training loop as a worker: it answers `Fit`, whatever it does inside."""
+class UserLoop:
+    """A user's own training loop: it answers `Fit`, by whatever means."""
 
     reply: Message
 
-    def __init__(self, message: Message, context: Context, call_next: Next, parcel: Parcel) -> None:
-        self._message, self._context, self._next, self._parcel = message, context, call_next, parcel
+    def __init__(self, message: Message, context: Context, call_next: Next, question: ModQuestion) -> None:
+        self._message, self._context, self._next, self._question = message, context, call_next, question
 
     def ask(self, model: SparseModel) -> Message:
         """What the loop answers to a model."""
         content = self._message.content
         rest = {key: record for key, record in content.items() if key not in (RECORD, MODEL)}
-        self._message.content = RecordDict(rest | {self._parcel.arrays: arrays_of(model, self._parcel.dtypes)})
+        self._message.content = RecordDict(rest | {self._question.arrays: arrays_of(model, self._question.dtypes)})
         try:
             return self._next(self._message, self._context)
         finally:
             self._message.content = content
 
     def run(self, client: Client) -> Update:
-        """Play the client's half of a round."""
+        """Run the client's half of a round."""
         return run_client(client, self._fit)
 
     def _fit(self, request: Request) -> Update:
@@ -83,9 +86,9 @@ class Loop:
         if len(content.array_records) != 1 or len(content.metric_records) != 1:
             raise ConfigError("a training loop must answer with one ArrayRecord and one MetricRecord, as FedAvg asks.")
         [arrays], [metrics] = content.array_records.values(), content.metric_records.values()
-        if self._parcel.weight not in metrics:
-            raise ConfigError(f"a training loop must say {self._parcel.weight!r} in its metrics, as FedAvg asks.")
-        samples = int(float(str(metrics[self._parcel.weight])))
+        if self._question.weight not in metrics:
+            raise ConfigError(f"a training loop must say {self._question.weight!r} in its metrics, as FedAvg asks.")
+        samples = int(float(str(metrics[self._question.weight])))
         return Update(SparseModel.masked(layout, weights_of(arrays, layout), request.model.mask), samples)
 
 
@@ -96,6 +99,6 @@ def kept_at_zero(request: Fit) -> AbstractContextManager[object]:
     """
     if "torch" not in sys.modules:
         return nullcontext()
-    from .hooks import Masked
+    from .hooks import GradientMask
 
-    return Masked(request)
+    return GradientMask(request)

@@ -1,4 +1,4 @@
-"""From a config to what a Flower run is started with."""
+"""From a config to the task and the limits that a Flower run is started with."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from ...networks import build, model_of
 from ...training.flat import FlatModule
 from ...training.step_times import step_times
 from ..checks import check_network
-from ..run import RunFolder, settled
-from ..simulated import build_for
-from .server import SPARE, most_bytes
+from ..environment import build_for
+from ..folder import RunFolder
+from ..run import settled
+from .messages import SPARE_BYTES, most_bytes
 from .task import Task
 
 
@@ -38,4 +39,4 @@ def make_task(config: RunConfig, folder: RunFolder) -> Task:
 def most_body_bytes(task: Task) -> int:
     """The longest body of a node's request: a model, or its scores, and what Flower puts around them."""
     network = build(task.config.network, task.shape, task.classes, task.config.seed)
-    return most_bytes(model_of(network).layout) + SPARE
+    return most_bytes(model_of(network).layout) + SPARE_BYTES

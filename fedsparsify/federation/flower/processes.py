@@ -16,10 +16,10 @@ from typing import IO, TYPE_CHECKING
 from ...errors import ClientError, RunError
 from ...stopping import uninterrupted
 from ..ledger import Entry, read_history
-from .commands import Link, environment, shown
+from .commands import Link, environment_variables, shown
 
 if TYPE_CHECKING:
-    from ..run import RunFolder
+    from ..folder import RunFolder
 
 STOPPED = "fedsparsify stopped: "  # a line of the ServerApp's log: what follows is meant for the user
 PAUSE_SECONDS = 10.0
@@ -30,7 +30,7 @@ START_SECONDS = 60.0
 def running(
     command: Sequence[str], env: Mapping[str, str], log: Path, stdin: int | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of its own group, stopped with all that it started when the block ends."""
+    """A process in its own process group; the group is stopped when the block ends."""
     with log.open("ab") as file:
         process = start(command, env, file, stdin)
     try:
@@ -44,7 +44,7 @@ def running(
 def start(
     command: Sequence[str], env: Mapping[str, str], log: IO[bytes] | None = None, stdin: int | None = None
 ) -> subprocess.Popen[bytes]:
-    """One of Flower's commands, in a group of its own: Ctrl-C is for us to handle."""
+    """Start one of Flower's commands in its own process group: Ctrl-C reaches this process only."""
     try:
         return subprocess.Popen(command, env=env, stdin=stdin, stdout=log, stderr=log, start_new_session=True)
     except FileNotFoundError:
@@ -52,7 +52,7 @@ def start(
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask a process and all that it started to end; after a while, insist."""
+    """End a process and all that it started: by SIGTERM, and after ten seconds by SIGKILL."""
     with uninterrupted():
         for how in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError):
@@ -69,14 +69,14 @@ class Server:
 
     def __init__(self, link: Link, say: Callable[[str], None]) -> None:
         self._link, self._say = link, say
-        self._env = environment(link.home)
+        self._env = environment_variables(link.home)
         self.log = link.home / "superlink.log"
         self.proxy_log = link.home / "proxy.log"
         self._shown = -1  # the last round that was shown
 
     @contextmanager
     def open(self) -> Iterator[Server]:
-        """Start the SuperLink, admit the nodes, and let them come."""
+        """Start the SuperLink, register the nodes' keys, and start the proxy."""
         link = self._link
         link.write_connection()
         if not link.simulated:
@@ -101,10 +101,10 @@ class Server:
                 _await(self._proxy, link.public_address, "proxy", self.proxy_log)
                 yield self
 
-    def play(self, app: Path, folder: RunFolder, rounds: int, show: Callable[[Entry], None]) -> bool:
-        """Run the app and show every round as it ends; whether the run got to its end.
+    def run_app(self, app: Path, folder: RunFolder, rounds: int, show: Callable[[Entry], None]) -> bool:
+        """Run the app and show every round as it ends. Returns whether the run got to its end.
 
-        An error that the run raised on purpose is raised here; a run that was killed just ends.
+        An error that the run raised on purpose is raised here; of a run that was killed, there is none.
         """
         command, alive = self._link.run(app), True
         self._say(shown(command))
@@ -112,7 +112,7 @@ class Server:
         log.unlink(missing_ok=True)
         with running(command, self._env, log) as process:
             while alive:
-                alive = process.poll() is None  # before looking, so that the last look sees everything
+                alive = process.poll() is None  # before the history is read, so that the last read sees every round
                 for entry in read_history(folder.history) if folder.history.exists() else []:
                     if entry.round > self._shown:
                         show(entry)
@@ -135,11 +135,11 @@ class Server:
 
 
 def stay(command: Sequence[str], home: Path, tries: int, say: Callable[[str], None]) -> int:
-    """Run a SuperNode, and start it again whenever it leaves with an error; 0 tries are as many as it takes.
+    """Run a SuperNode, and start it again whenever it ends with an error, at most `tries` times (0: without limit).
 
-    A SuperLink does not take a node back before it has missed its old self for a minute: that is such an error.
+    For a minute after a node was lost, a SuperLink refuses to take it back: that is such an error.
     """
-    env, left = environment(home), tries
+    env, left = environment_variables(home), tries
     while True:
         process = start(command, env)
         try:
@@ -154,7 +154,7 @@ def stay(command: Sequence[str], home: Path, tries: int, say: Callable[[str], No
 
 
 def free_port() -> int:
-    """A port of this machine that nobody uses now."""
+    """A port of this machine that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import re
 import resource
 import signal
 import socket
@@ -28,85 +27,18 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from logging import INFO, basicConfig, getLogger
 from pathlib import Path
 
 import h11
 
+from .proxy_peer import CHUNK, Limits, Peer
+from .proxy_requests import Refused, checked_request
 from .signatures import Signatures, public_keys
 
 LOG = getLogger("fedsparsify.proxy")
-PATH = re.compile(rb"/v1/fleet/[a-z-]{1,64}")
-REQUEST_HEADERS = (
-    *(b"content-type", b"accept", b"flwr-public-key", b"flwr-timestamp", b"flwr-signature"),
-    *(b"flwr-package-name", b"flwr-package-version", b"flwr-component-name"),
-)
 ANSWER_HEADERS = (b"content-type", b"content-length", b"flwr-version-incompatibility-message")
-REFUSED_HEADERS = (b"transfer-encoding", b"upgrade", b"expect")  # nodes send none of them
-CHUNK = 64 << 10  # bytes in flight per direction
 LOGGED = 1000  # refusals that are written down: a stranger must not be able to fill the disk
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a caller may take of the server."""
-
-    connections: int = 1024
-    address_connections: int = 512  # of one address: clients behind one gateway share it
-    head_bytes: int = 16 << 10
-    body_bytes: int = 2 << 30  # of a registered node
-    stranger_bytes: int = 64 << 10  # body of a request without a registered node's signature
-    handshake_seconds: float = 10.0
-    head_seconds: float = 10.0  # for the whole head of a connection's first request
-    idle_seconds: float = 75.0  # between two requests of a node, and between two pieces of a body
-    body_rate: int = 8 << 10  # bytes per second, below which a body takes too long
-    answer_seconds: float = 300.0  # that the SuperLink may take
-    close_seconds: float = 2.0
-
-
-class Refused(Exception):
-    """A request that is answered by the proxy itself."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-
-
-class Peer:
-    """One side of the proxy: a stream, and h11's state of it."""
-
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        role: type[h11.CLIENT | h11.SERVER],
-        limits: Limits,
-    ) -> None:
-        self.reader, self.writer, self._limits = reader, writer, limits
-        self.http = h11.Connection(role, max_incomplete_event_size=limits.head_bytes)
-
-    async def receive(self, seconds: float) -> object:
-        """h11's next event; each piece of it must come within so many seconds."""
-        while (event := self.http.next_event()) is h11.NEED_DATA:
-            async with asyncio.timeout(seconds):
-                self.http.receive_data(await self.reader.read(CHUNK))
-        return event
-
-    async def send(self, event: h11.Event) -> None:
-        """Send an event, once the other side has taken what came before."""
-        if data := self.http.send(event):
-            self.writer.write(data)
-            async with asyncio.timeout(self._limits.idle_seconds):
-                await self.writer.drain()
-
-    async def close(self) -> None:
-        """End the stream. What was written is still sent, if the other side takes it soon."""
-        self.writer.close()
-        with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(self._limits.close_seconds):
-                await self.writer.wait_closed()
-        self.writer.transport.abort()
 
 
 class Proxy:
@@ -186,7 +118,8 @@ class Proxy:
             if not isinstance(request, h11.Request):
                 return False  # it has left
             registered = self._signatures is None or self._signatures.hold(dict(request.headers))
-            head = self._checked(request, registered)
+            most_bytes = self._limits.body_bytes if registered else self._limits.stranger_bytes
+            head = checked_request(request, most_bytes)
             await self._pass(peer, head, registered)
             return peer.http.our_state is h11.DONE and peer.http.their_state is h11.DONE
         except h11.RemoteProtocolError as error:
@@ -194,27 +127,6 @@ class Proxy:
         except Refused as refused:
             await self._refuse(peer, refused, address)
         return False
-
-    def _checked(self, request: h11.Request, registered: bool) -> h11.Request:
-        """The request that the SuperLink is sent for this one."""
-        found = dict(request.headers)
-        if request.method != b"POST" or not PATH.fullmatch(request.target):
-            raise Refused(404, "no call of a node")
-        if request.http_version != b"1.1":
-            raise Refused(505, "not HTTP/1.1")
-        for name in REFUSED_HEADERS:
-            if name in found:
-                raise Refused(411 if name == b"transfer-encoding" else 400, f"header {name.decode()}")
-        if len(found) != len(request.headers):
-            raise Refused(400, "a header twice")
-        if b"content-length" not in found:
-            raise Refused(411, "no length")
-        most = self._limits.body_bytes if registered else self._limits.stranger_bytes
-        if (length := int(found[b"content-length"])) > most:
-            raise Refused(413, f"{length:,} bytes, where {most:,} are allowed")
-        ours = [(b"host", b"superlink"), (b"connection", b"close"), (b"content-length", b"%d" % length)]
-        passed = [(name, found[name]) for name in REQUEST_HEADERS if name in found]
-        return h11.Request(method=b"POST", target=request.target, headers=ours + passed)
 
     async def _pass(self, peer: Peer, head: h11.Request, keep: bool) -> None:
         """Send the request to the SuperLink on a connection of its own, and its answer back."""

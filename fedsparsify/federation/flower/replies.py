@@ -30,7 +30,7 @@ def averageable(replies: Sequence[Message], weight: str) -> tuple[list[Message],
     good: list[tuple[Message, object]] = []
     bad: list[tuple[int, str]] = []
     for reply in replies:
-        reason, shape = _looked_at(reply, weight)
+        reason, shape = _fault_and_shape(reply, weight)
         if reason:
             bad.append((reply.metadata.src_node_id, reason))
         else:
@@ -42,7 +42,7 @@ def averageable(replies: Sequence[Message], weight: str) -> tuple[list[Message],
     return [reply for reply, shape in good if shape == usual[0][0]], bad
 
 
-def _looked_at(reply: Message, weight: str) -> tuple[str, object]:
+def _fault_and_shape(reply: Message, weight: str) -> tuple[str, object]:
     """What is wrong with a reply's metrics, and the names and lengths of them."""
     if lacks_mask(reply):
         return "it lacks a mask, though it was sent the whole model", None

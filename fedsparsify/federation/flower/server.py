@@ -1,6 +1,7 @@
-"""The server's side: a method's question goes out over Flower's grid, and answers stream into the merge as they come.
+"""The server's side of a round over Flower's grid.
 
-Whatever a client does (die, hang, answer twice or late, send garbage), it is left out, and the ledger says why.
+In: a method's question for the clients. Out: their answers, as they come. A client that fails (it dies, hangs, answers
+twice or late, or sends garbage) is left out, and the ledger says why.
 """
 
 from __future__ import annotations
@@ -27,44 +28,44 @@ from ...text import plain
 from ...training.flat import FlatModule
 from ...training.worker import Evaluation, evaluate
 from ...wire.codec import decode, encode, mask_name
+from ..environment import Environment, build_for, participants
+from ..known_masks import KnownMasks
 from ..ledger import Entry
-from ..memory import Memory
-from ..rounds import play
-from ..simulated import Machine, build_for, participants
 from ..wired import as_model
-from .messages import Answer, Hello, Question
-from .patience import Patience
-from .roster import Roster
+from .connected_nodes import ConnectedNodes
+from .messages import Answer, Hello, Question, most_bytes
+from .serve_settings import ServeSettings
 
 LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
 POLL_SECONDS = 0.2
 PULLED_AT_ONCE = 64 << 20  # bytes of dense models that may wait in memory: small ones are pulled many at a time
 MOST_SAMPLES = 1 << 40
-SPARE = 1 << 20  # bytes of names and headers beside a model's values
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question that is out."""
+class SentQuestion:
+    """A question that a node was sent."""
 
     client: int
     node: int
     round: int
-    whole: bool  # whether it was sent with everything in it
+    whole: bool  # whether it had the whole model, mask included
 
 
 class Networked:
-    """The clients of a run at the other end of a network."""
+    """A federation whose clients are Flower nodes."""
 
-    def __init__(self, config: RunConfig, dataset: Dataset, grid: Grid, memory: Memory, patience: Patience) -> None:
-        self._config, self._dataset, self._grid, self.memory = config, dataset, grid, memory
-        self._patience = patience
-        self.machine = Machine(config, dataset)
-        self._network = FlatModule(build_for(config, dataset), self.machine.device)
+    def __init__(
+        self, config: RunConfig, dataset: Dataset, grid: Grid, known_masks: KnownMasks, waiting: ServeSettings
+    ) -> None:
+        self._config, self._dataset, self._grid, self.known_masks = config, dataset, grid, known_masks
+        self._waiting = waiting
+        self.environment = Environment(config, dataset)
+        self._network = FlatModule(build_for(config, dataset), self.environment.device)
         self.velocities: dict[int, Floats] = {}  # they stay with the clients
-        self._roster = Roster(grid, config.clients, self._greeted)
-        self._overdue: dict[str, Asked] = {}
-        self._heard: dict[str, Asked] = {}
+        self._nodes = ConnectedNodes(grid, config.clients, self._on_hello)
+        self._overdue: dict[str, SentQuestion] = {}
+        self._answered: dict[str, SentQuestion] = {}
         self._gathered = False  # whether the clients were waited for
         self._begin()
 
@@ -72,7 +73,7 @@ class Networked:
         self.refused: dict[str, str] = {}
         self._bytes: dict[int, list[int]] = {}
         self._phases: dict[str, float] = {}
-        self._unheard = 0  # parameters sent to clients that gave no answer
+        self._unanswered = 0  # parameters sent to clients that gave no answer
 
     def initial(self) -> SparseModel:
         """The model that every run with this seed starts from."""
@@ -80,22 +81,22 @@ class Networked:
 
     def graph_of(self, model: SparseModel) -> dict[str, object]:
         """What the file of a trained model says of its network."""
-        return self.machine.graph.of_model(self._network, model)
+        return self.environment.graph.of_model(self._network, model)
 
     def evaluate(self, model: SparseModel) -> Evaluation:
         """Accuracy and loss on the server's test samples."""
-        return evaluate(self._network, model, self.machine.test)
+        return evaluate(self._network, model, self.environment.test)
 
     def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
         """The clients' answers, as they come."""
         self._begin()
-        self._heard.clear()
+        self._answered.clear()
         wanted = participants(self._config, round, cohort_of(method, round))
         with self._phase("join"):
             nodes = self._gather(wanted)
         self.refused |= {f"client {client}": "it is not connected" for client in wanted if client not in nodes}
         pending = self._send(round, model, [(client, nodes[client], False) for client in wanted if client in nodes])
-        deadline = time.monotonic() + self._patience.deadline
+        deadline = time.monotonic() + self._waiting.deadline
         while pending and time.monotonic() < deadline:
             for asked, reply in self._replies(pending, model.layout):
                 try:
@@ -114,21 +115,21 @@ class Networked:
                     self.refused[f"client {asked.client}"] = plain(str(error))
                     continue
                 self._phases["slowest client"] = max(self._phases.get("slowest client", 0.0), answer.seconds)
-                self.memory.sent(asked.client, round, model.host_mask)
-                self._unheard -= model.nonzero
+                self.known_masks.sent(asked.client, round, model.host_mask)
+                self._unanswered -= model.nonzero
                 yield update
         for asked in pending.values():
-            self.refused[f"client {asked.client}"] = f"no answer within {self._patience.deadline:g} s"
+            self.refused[f"client {asked.client}"] = f"no answer within {self._waiting.deadline:g} s"
         self._overdue = pending
 
-    def amended(self, entry: Entry) -> Entry:
-        """A round's entry with what only this carrier knows."""
+    def with_network_facts(self, entry: Entry) -> Entry:
+        """A round's entry with what is known only over a network: refusals, bytes per client, phases."""
         known = sum(self._phases.values()) - self._phases.get("slowest client", 0.0)
         phases = self._phases | {"merge and evaluate": max(entry.seconds - known, 0.0)}
         return replace(
             entry,
             refused=entry.refused | self.refused,
-            download_params=entry.download_params + self._unheard,
+            download_params=entry.download_params + self._unanswered,
             download_bytes=sum(down for down, _ in self._bytes.values()),
             upload_bytes=sum(up for _, up in self._bytes.values()),
             client_bytes={f"client {client}": both for client, both in sorted(self._bytes.items())},
@@ -136,40 +137,40 @@ class Networked:
         )
 
     def _gather(self, wanted: list[int]) -> dict[int, int]:
-        """Client → node. All are waited for once, later only as many as a round needs."""
+        """Client → node. Waits for all clients in the first round, later only for as many as a round needs."""
         enough = len(wanted) if not self._gathered else min(self._config.min_clients, len(wanted))
-        until = time.monotonic() + self._patience.wait
+        until = time.monotonic() + self._waiting.wait
         while True:
-            present = self._roster.present()
+            present = self._nodes.present()
             here = sum(client in present for client in wanted)
             if here >= enough or time.monotonic() > until:
                 self._gathered = True
                 return present
             time.sleep(POLL_SECONDS)
 
-    def _greeted(self, client: int, hello: Hello) -> None:
-        """A node that has lost the mask we think it has is sent everything."""
+    def _on_hello(self, client: int, hello: Hello) -> None:
+        """Forget the mask of a node that no longer has it: it is sent the whole model."""
         if hello.version != __version__:
             LOG.warning("client %d runs fedsparsify %s, the server %s", client, plain(hello.version), __version__)
-        mask = self.memory.mask(self.memory.seen.get(client), self._network.layout.trainable)
+        mask = self.known_masks.mask(self.known_masks.seen.get(client), self._network.layout.trainable)
         if mask is not None and mask_name(self._network.layout, mask) not in hello.names:
-            del self.memory.seen[client]
+            del self.known_masks.seen[client]
 
-    def _send(self, round: int, model: SparseModel, to: Iterable[tuple[int, int, bool]]) -> dict[str, Asked]:
-        """Ask the clients (client, node, whole); clients that saw the same mask last are sent the same blob."""
+    def _send(self, round: int, model: SparseModel, to: Iterable[tuple[int, int, bool]]) -> dict[str, SentQuestion]:
+        """Ask the clients (client, node, whole); clients that have the same mask are sent the same blob."""
         blobs: dict[int | None, bytes] = {}
         messages, asked = [], []
         with self._phase("encode"):
             for client, node, whole in to:
-                version = None if whole else self.memory.seen.get(client)
+                version = None if whole else self.known_masks.seen.get(client)
                 if version not in blobs:
-                    blobs[version] = self._encoded(model, self.memory.mask(version, model.layout.trainable))
+                    blobs[version] = self._encoded(model, self.known_masks.mask(version, model.layout.trainable))
                 question = Question(round, client, blobs[version])
-                ttl = self._patience.deadline + 60
+                ttl = self._waiting.deadline + 60
                 messages.append(Message(question.content(), node, MessageType.TRAIN, ttl=ttl, group_id=str(round)))
-                asked.append(Asked(client, node, round, whole))
+                asked.append(SentQuestion(client, node, round, whole))
                 self._count(client, down=len(question.model))
-                self._unheard += 0 if whole else model.nonzero
+                self._unanswered += 0 if whole else model.nonzero
         with self._phase("send"):
             ids = [id for message in messages for id in self._grid.push_messages([message])]
         for one in (one for id, one in zip(ids, asked, strict=True) if not id):
@@ -180,8 +181,8 @@ class Networked:
         precision = self._config.wire_precision if model.finite else "fp32"
         return encode(model, known, precision, layout_known=known is not None)
 
-    def _replies(self, pending: dict[str, Asked], layout: Layout) -> Iterator[tuple[Asked, Message]]:
-        """Whatever has come by now, each once, taken out of `pending`; a pause where nothing has."""
+    def _replies(self, pending: dict[str, SentQuestion], layout: Layout) -> Iterator[tuple[SentQuestion, Message]]:
+        """The replies that are here now, each once, taken out of `pending`; a pause where there are none."""
         began = time.monotonic()
         group = max(1, PULLED_AT_ONCE // (4 * layout.total + 1))
         ids = [*pending, *self._overdue]
@@ -191,19 +192,19 @@ class Networked:
             for reply in replies:
                 id = reply.metadata.reply_to_message_id
                 if asked := pending.pop(id, None):
-                    self._heard[id] = asked
+                    self._answered[id] = asked
                     yield asked, reply
                 elif asked := self._overdue.pop(id, None):
                     self.refused[f"client {asked.client}, round {asked.round}"] = "its answer came after the deadline"
-                elif asked := self._heard.get(id):
+                elif asked := self._answered.get(id):
                     self.refused[f"client {asked.client}, again"] = "it answered twice; the first answer counts"
             replies.clear()
         with self._phase("wait"):
             if pending and (rest := began + POLL_SECONDS - time.monotonic()) > 0:
                 time.sleep(rest)
 
-    def _checked(self, reply: Message, asked: Asked) -> Answer:
-        """The answer, once it is seen to be one to this question and not too large to be decoded."""
+    def _checked(self, reply: Message, asked: SentQuestion) -> Answer:
+        """The answer, checked to be one to this question and not too large to be decoded."""
         if reply.has_error():
             raise WireError(f"Flower says: {reply.error.reason or 'no reason'} (code {reply.error.code})")
         answer = Answer.read(reply.content)
@@ -236,27 +237,3 @@ class Networked:
         began = time.perf_counter()
         yield
         self._phases[name] = self._phases.get(name, 0.0) + time.perf_counter() - began
-
-
-def persistent(
-    federation: Networked, config: RunConfig, model: SparseModel, first: int, retries: int
-) -> Iterator[tuple[SparseModel, Entry]]:
-    """The rounds from `first` on. One with too few answers is played again; after that the run stops, resumable."""
-    left = retries
-    while first <= config.rounds:
-        rounds = play(federation, config.method, model, first, config.rounds, config.seed, config.min_clients)
-        try:
-            for model, entry in rounds:
-                first, left = entry.round + 1, retries
-                yield model, federation.amended(entry)
-        except ClientError as error:
-            why = "; ".join(f"{client}: {reason}" for client, reason in federation.refused.items())
-            if not left:
-                raise ClientError(f"{error} {why}".strip()) from None
-            left -= 1
-            LOG.warning("round %d is played again: %s %s", first, error, why)
-
-
-def most_bytes(layout: Layout) -> int:
-    """What a client may send for a model at the most; looked at before anything is decoded."""
-    return 5 * layout.total + SPARE

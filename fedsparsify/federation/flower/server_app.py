@@ -1,57 +1,64 @@
-"""What a SuperLink runs for our app: the rounds of a run, written down in its folder as a simulation's are."""
+"""The ServerApp that a SuperLink runs for `fedsparsify serve`.
+
+In: the settings of a Flower run. Out: the same run folder that a simulation leaves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from logging import getLogger
 from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from ...config import RunConfig
 from ...data import load_dataset
-from ...errors import FedSparsifyError
+from ...errors import ClientError, FedSparsifyError
+from ...model import SparseModel
 from ...options import read_settings, settings
+from ..folder import RunFolder
+from ..journal import Journal, Result
 from ..ledger import Entry
 from ..lock import held
-from ..run import Journal, Result, RunFolder
-from .patience import Patience
+from ..rounds import run_rounds
 from .processes import STOPPED
-from .server import Networked, persistent
+from .serve_settings import ServeSettings
+from .server import Networked
 from .task import Task
 
 LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
-ENDING_SECONDS = 30.0  # in which a ServerApp that was told to end gives the folder back to its successor
+ENDING_SECONDS = 30.0  # within which a ServerApp that was told to end releases its folder
 app = ServerApp()
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Play the run that the Flower run's settings describe."""
+    """Run what the Flower run's settings describe."""
     try:
-        play_over(grid, context.run_config)
+        run_over_grid(grid, context.run_config)
     except FedSparsifyError as error:
         LOG.error("%s%s: %s", STOPPED, type(error).__name__, error)
         raise
 
 
-def play_over(grid: Grid, found: Mapping[str, object]) -> Result:
-    """Play a run over a grid, from its start or, with `resume`, from where its folder ends."""
+def run_over_grid(grid: Grid, found: Mapping[str, object]) -> Result:
+    """Run over a grid, from the start or, with `resume`, from where the folder ends."""
     task = Task.read(found)
-    given = {name: found[name] for name in settings(Patience) if name in found}
-    patience = Patience(**read_settings(Patience, given, "serve"))
+    given = {name: found[name] for name in settings(ServeSettings) if name in found}
+    waiting = ServeSettings(**read_settings(ServeSettings, given, "serve"))
     config, dataset = task.config, load_dataset(task.config.data)
     folder = RunFolder(Path(str(found["out"])))
     with held(folder.path, ENDING_SECONDS):
         journal = Journal(config, folder, resume=bool(found.get("resume", False)))
-        federation = Networked(config, dataset, grid, journal.memory, patience)
+        federation = Networked(config, dataset, grid, journal.known_masks, waiting)
         model, first = journal.start(federation.initial)
-        rounds = persistent(federation, config, model, first, patience.retries)
-        model = journal.keep(rounds, model, federation.velocities, report)
+        rounds = rounds_with_retries(federation, config, model, first, waiting.retries)
+        model = journal.keep(rounds, model, federation.velocities, log_round)
         return journal.finish(model, dataset, federation.graph_of(model))
 
 
-def report(entry: Entry) -> None:
+def log_round(entry: Entry) -> None:
     """A round in Flower's log."""
     how = f"accuracy {entry.accuracy:.4f}, sparsity {entry.sparsity:.4f}, {entry.clients} clients"
     LOG.info("round %d: %s, %.1f s", entry.round, how, entry.seconds)
@@ -59,3 +66,22 @@ def report(entry: Entry) -> None:
         LOG.warning("round %d: no weight is left in %s", entry.round, ", ".join(entry.empty))
     for client, reason in entry.refused.items():
         LOG.warning("round %d: %s was left out: %s", entry.round, client, reason)
+
+
+def rounds_with_retries(
+    federation: Networked, config: RunConfig, model: SparseModel, first: int, retries: int
+) -> Iterator[tuple[SparseModel, Entry]]:
+    """The rounds from `first` on. One with too few answers is repeated; after `retries` the run stops, resumable."""
+    left = retries
+    while first <= config.rounds:
+        rounds = run_rounds(federation, config.method, model, first, config.rounds, config.seed, config.min_clients)
+        try:
+            for model, entry in rounds:
+                first, left = entry.round + 1, retries
+                yield model, federation.with_network_facts(entry)
+        except ClientError as error:
+            why = "; ".join(f"{client}: {reason}" for client, reason in federation.refused.items())
+            if not left:
+                raise ClientError(f"{error} {why}".strip()) from None
+            left -= 1
+            LOG.warning("round %d is repeated: %s %s", first, error, why)

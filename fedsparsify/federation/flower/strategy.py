@@ -1,4 +1,4 @@
-"""`SparseStrategy`: a method of ours in a Flower app of yours, in the place of `FedAvg`."""
+"""`SparseStrategy`: a method of this package in a Flower app of the user's, in the place of `FedAvg`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from ...methods import Method, Update, begun, merged
 from ...model import SparseModel
 from ...text import plain
 from ...wire.codec import decode, encode
-from ..memory import Memory
-from .messages import Answer, Parcel
+from ..known_masks import KnownMasks
+from .messages import Answer, ModQuestion, most_bytes
 from .replies import averageable, lacks_mask
-from .server import most_bytes
-from .tensors import arrays_of, layout_of, weights_of
+from .tensors import arrays_differ, arrays_of, layout_of, weights_of
 
 LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
 
@@ -67,7 +66,7 @@ class SparseStrategy(FedAvg):
         self.model: SparseModel | None = None
         self._arrays: tuple[SparseModel | None, dict[str, Array]] = None, {}  # a model, and what Flower knows it by
         self._dtypes = "{}"
-        self._memory = Memory()  # the masks that nodes have confirmed
+        self._known_masks = KnownMasks()  # the masks that nodes have confirmed
         self._grid: Grid | None = None
         self._asked: dict[int, tuple[str, RecordDict]] = {}  # node → its question, without the model
         self._bytes = [0, 0]  # down and up, of this round
@@ -86,7 +85,7 @@ class SparseStrategy(FedAvg):
         self._begin()
         self._timeout = timeout
         if num_rounds != self._rounds:
-            LOG.warning("%d rounds are played of a schedule for rounds=%d", num_rounds, self._rounds)
+            LOG.warning("%d rounds are run of a schedule for rounds=%d", num_rounds, self._rounds)
         return super().start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
 
     def summary(self) -> None:
@@ -137,7 +136,7 @@ class SparseStrategy(FedAvg):
         if self._arrays[0] is not self.model:  # a derived class has set it
             self._arrays = self.model, dict(arrays_of(self.model, self._dtypes))
         ours = self._arrays[1]
-        if arrays.keys() != ours.keys() or any(_differ(arrays[name], ours[name]) for name in ours):
+        if arrays.keys() != ours.keys() or any(arrays_differ(arrays[name], ours[name]) for name in ours):
             raise ConfigError(
                 f"round {round}: the arrays are not those of `strategy.model`, which clients are sent. Something "
                 f"changed the arrays that aggregate_train returned (a wrapper, or a derived class), to no effect. "
@@ -152,9 +151,9 @@ class SparseStrategy(FedAvg):
         blobs: dict[int | None, bytes] = {}
         for message in asked:
             node = message.metadata.dst_node_id
-            version = self._memory.seen.get(node)
+            version = self._known_masks.seen.get(node)
             if version not in blobs:
-                blobs[version] = encode(model, self._memory.mask(version, model.layout.trainable))
+                blobs[version] = encode(model, self._known_masks.mask(version, model.layout.trainable))
             rest = {key: record for key, record in message.content.items() if key != self.arrayrecord_key}
             self._asked[node] = message.metadata.message_type, RecordDict(rest)
             message.content = self._content(round, blobs[version], model, rest)
@@ -163,8 +162,8 @@ class SparseStrategy(FedAvg):
     def _content(self, round: int, blob: bytes, model: SparseModel, rest: dict[str, Any]) -> RecordDict:
         self._bytes[0] += len(blob)
         names = self.arrayrecord_key, self.weighted_by_key
-        parcel = Parcel(round, blob, model.layout.trainable, self._table, self._dtypes, *names)
-        return RecordDict(rest | dict(parcel.content()))
+        question = ModQuestion(round, blob, model.layout.trainable, self._table, self._dtypes, *names)
+        return RecordDict(rest | dict(question.content()))
 
     def _answered(self, round: int, replies: Iterable[Message], model: SparseModel) -> list[Message]:
         """The replies; a node that lacks the mask is sent the whole model, and its second reply counts."""
@@ -172,7 +171,7 @@ class SparseStrategy(FedAvg):
         lacking = [reply.metadata.src_node_id for reply in found if lacks_mask(reply)]
         again = []
         for node in lacking:
-            self._memory.seen.pop(node, None)
+            self._known_masks.seen.pop(node, None)
             if node in self._asked:
                 kind, rest = self._asked.pop(node)
                 content = self._content(round, encode(model), model, dict(rest))
@@ -215,7 +214,7 @@ class SparseStrategy(FedAvg):
         good = [reply for reply in answers if not reply.has_error()]
         for reply in good:
             if not lacks_mask(reply):
-                self._memory.sent(reply.metadata.src_node_id, 2 * server_round + 1, model.host_mask)
+                self._known_masks.sent(reply.metadata.src_node_id, 2 * server_round + 1, model.host_mask)
         failed = [reply for reply in answers if reply.has_error()]
         return super().aggregate_evaluate(server_round, failed + self._averageable(server_round, good))
 
@@ -245,10 +244,6 @@ class SparseStrategy(FedAvg):
                 LOG.warning("round %d: node %d is left out: %s", round, node, plain(str(error)))
                 continue
             self._bytes[1] += len(answer.model)
-            self._memory.sent(node, 2 * round, model.host_mask)
+            self._known_masks.sent(node, 2 * round, model.host_mask)
             contents.append(RecordDict(dict(reply.content.metric_records)))
             yield update
-
-
-def _differ(one: Array, other: Array) -> bool:
-    return one is not other and (one.dtype, one.shape, one.data) != (other.dtype, other.shape, other.data)

@@ -1,4 +1,7 @@
-"""What a run's nodes are told once, in the run's own settings, so that every question is a model and two numbers."""
+"""What nodes are told once, in the settings of the Flower run: a question then has only a model and two numbers.
+
+In: a run's config and the shapes of its data. Out: plain settings, and the task again from them.
+"""
 
 from __future__ import annotations
 

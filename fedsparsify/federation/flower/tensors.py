@@ -43,3 +43,8 @@ def arrays_of(model: SparseModel, dtypes: str) -> ArrayRecord:
     tensors = model.on_host().tensors()
     # A scalar's view would become an array of one dimension on its way.
     return ArrayRecord({name: Array(np.array(tensors[name], kind)) for name, kind in json.loads(dtypes).items()})
+
+
+def arrays_differ(one: Array, other: Array) -> bool:
+    """Whether two arrays of Flower's have different types, shapes or bytes."""
+    return one is not other and (one.dtype, one.shape, one.data) != (other.dtype, other.shape, other.data)

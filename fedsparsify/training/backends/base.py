@@ -1,4 +1,7 @@
-"""What every back end has, and what it is given."""
+"""The protocol of a back end, what it is given, and how it uses the cores of a CPU.
+
+In: a `Setup`, once; then workers and their requests, round after round. Out: one update per worker.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from typing import Protocol, TypeVar
 import torch
 from torch import nn
 
-from ...config import Training
 from ...keyed import KeyedDropout
 from ...methods import Request, Update
 from ...model import Layout
@@ -20,6 +22,7 @@ from ...native.machine import cores_here
 from ...networks import layout_of
 from ..batches import Batches
 from ..flat import FlatModule
+from ..settings import Training
 from ..worker import Samples, Worker
 
 Answer = TypeVar("Answer")
@@ -27,7 +30,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Setup:
-    """A network, the samples of all clients on their device, and the settings of the run."""
+    """A network, the samples of all clients on their device, and the settings of their training."""
 
     make: Callable[[], nn.Module]  # a new copy of the network at every call
     samples: Samples
@@ -36,7 +39,7 @@ class Setup:
 
     @cached_property
     def module(self) -> nn.Module:
-        """A copy of the network to look at; nobody calls it."""
+        """A copy of the network whose layers may be read; it is never called."""
         return self.make().to(self.device)
 
     @cached_property
@@ -46,13 +49,18 @@ class Setup:
 
     @cached_property
     def batches(self) -> Batches:
-        """The samples of a step, augmented where the run says so."""
+        """The samples of a step, augmented where the settings say so."""
         return Batches(self.samples, self.training.augment != "none")
 
     @cached_property
-    def draws_keys(self) -> bool:
-        """Whether a step needs a key: for keyed dropout, or for augmentation."""
+    def needs_keys(self) -> bool:
+        """Whether a step needs a random key: for keyed dropout, or for augmentation."""
         return self.batches.augment or any(isinstance(child, KeyedDropout) for child in self.module.modules())
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the samples, and so the training, are on a CPU."""
+        return self.device.type == "cpu"
 
     def flat(self) -> FlatModule:
         """A new copy of the network for autograd."""
@@ -68,24 +76,31 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """As the table in this package's docstring has it."""
+        """The name in the table of this package's docstring."""
 
     @property
     def checked(self) -> bool:
-        """Whether it computes the network in its own way, and has to prove itself."""
+        """Whether it computes the network in its own way, and is compared with autograd before its first use."""
+
+    def __init__(self, setup: Setup) -> None:
+        """Prepare to train `setup`, which `refusal` has let through."""
+
+    @classmethod
+    def refusal(cls, setup: Setup) -> str | None:
+        """Why it cannot train this network here; None where it can."""
 
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         """Every worker's answer to its request, in their order."""
 
 
-def in_turn(
+def on_thread_pool(
     train: Callable[[int, Worker, Request], Update], workers: Sequence[Worker], requests: Sequence[Request]
 ) -> list[Update]:
-    """Answers from a thread pool of one thread per core: an idle thread takes the largest client that is left.
+    """Every worker's answer, from one thread per core. An idle thread takes the largest client that is left.
 
-    `train` is given the number of a slot, which no other thread holds at the same time: memory can be kept by slot.
-    Threads never wait for one another inside a round, so a core that another process takes costs its share and not
-    the whole.
+    `train` is given the number of a job slot, which no other thread holds at the same time: memory can be kept per
+    slot. Threads do not wait for each other within a round, so a core that another process takes slows down its own
+    share of the clients only.
     """
     order = sorted(range(len(workers)), key=lambda i: -workers[i].samples)
     threads = min(cores_here(), len(order))
@@ -100,18 +115,18 @@ def in_turn(
         finally:
             slots.put(slot)
 
-    answers = dict(zip(order, side_by_side(answer, order, threads), strict=True))
+    answers = dict(zip(order, in_threads(answer, order, threads), strict=True))
     return [answers[i] for i in range(len(workers))]
 
 
-def side_by_side(train: Callable[[int], Answer], numbers: Sequence[int], threads: int) -> list[Answer]:
-    """What some numbers give, in threads of one core each."""
+def in_threads(call: Callable[[int], Answer], numbers: Sequence[int], threads: int) -> list[Answer]:
+    """The results of a call for each number, in threads that use one core each."""
     if threads == 1:
-        return [train(number) for number in numbers]
+        return [call(number) for number in numbers]
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(train, numbers))
+            return list(pool.map(call, numbers))
     finally:
         torch.set_num_threads(before)

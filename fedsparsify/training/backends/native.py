@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
 
 from ...methods import Request, Update
-from ..native.perceptrons import Perceptrons, read_perceptron
+from ...native.machine import lanes_here
+from ..native.perceptrons import KERNELS, Perceptrons, read_perceptron
 from ..worker import Worker
-from .base import Setup, in_turn
+from .base import Setup, on_thread_pool
 
 
 class Native:
-    """One compiled call per epoch; without numba, and without an image that it left, there is none."""
+    """One compiled call per epoch, one thread per core."""
 
     name, checked = "native", True
 
-    def __init__(self, setup: Setup, kernels: Perceptrons) -> None:
-        self._setup, self.kernels = setup, kernels
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        layers = read_perceptron(setup.module, setup.layout) or []
+        self.kernels = Perceptrons(layers, setup.samples, setup.training)
 
     @classmethod
-    def of(cls, setup: Setup) -> Self | None:
-        """For perceptrons whose samples are not augmented."""
-        layers = read_perceptron(setup.module, setup.layout)
-        if setup.device.type != "cpu" or setup.batches.augment or layers is None:
-            return None
+    def refusal(cls, setup: Setup) -> str | None:
+        """Takes perceptrons on a CPU whose samples are not augmented."""
+        if not setup.on_cpu:
+            return "it trains on a CPU"
+        if setup.batches.augment:
+            return "it does not augment samples"
+        if read_perceptron(setup.module, setup.layout) is None:
+            return "it trains Flatten, then Linear and ReLU in sequence, and nothing else"
         try:
-            return cls(setup, Perceptrons(layers, setup.samples, setup.training))
-        except ImportError:
-            return None
+            KERNELS(lanes_here())
+        except ImportError as error:
+            return f"its kernels were never compiled here, and cannot be: {error}"
+        return None
 
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         """Every worker's answer to its request, in their order."""
@@ -36,4 +42,4 @@ class Native:
         def train(slot: int, worker: Worker, request: Request) -> Update:
             return self.kernels.train(slot, worker, request, self._setup.epochs(request))
 
-        return in_turn(train, workers, requests)
+        return on_thread_pool(train, workers, requests)

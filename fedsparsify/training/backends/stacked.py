@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from ...methods import Request, Score, Update
 from ...native.machine import cores_here
 from ..stacks.dense import DenseStack
-from ..stacks.mapped import AnyStack
+from ..stacks.mapped import MappedStack
 from ..stacks.stack import Stack
-from ..stacks.trainer import Network, Trainer
+from ..stacks.trainer import StackedNetwork, Trainer
 from ..worker import Worker
-from .base import Setup, side_by_side
+from .base import Setup, in_threads
 
 
 class Stacked:
-    """One stack per core on a CPU, one for all on a GPU. What it computes, a subclass says."""
+    """One stack per core on a CPU, one for all clients on a GPU. Subclasses say how a stack takes a step."""
 
     name: ClassVar[str]
     checked = True
@@ -25,8 +25,8 @@ class Stacked:
         self._setup = setup
         self.trainers: dict[int, Trainer] = {}
 
-    def network(self, models: int) -> tuple[Stack, Network]:
-        """Memory for so many models, and the computation on it."""
+    def network(self, models: int) -> tuple[Stack, StackedNetwork]:
+        """A stack of that many models, and the network that takes its training steps."""
         raise NotImplementedError
 
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
@@ -43,20 +43,20 @@ class Stacked:
                 trainer = self._trainer(number, len(picked))
                 return trainer.train([workers[i] for i in picked], [requests[i] for i in picked], epochs)
 
-            for picked, updates in zip(chunks, side_by_side(train, range(len(chunks)), len(chunks)), strict=True):
+            for picked, updates in zip(chunks, in_threads(train, range(len(chunks)), len(chunks)), strict=True):
                 answers |= dict(zip(picked, updates, strict=True))
         return [answers[i] for i in range(len(workers))]
 
     def _chunks(self, order: list[int]) -> list[list[int]]:
-        """Deal the clients, largest first, so that every chunk gets about as much to do."""
-        threads = min(cores_here(), len(order)) if self._setup.device.type == "cpu" else 1
+        """Share the clients out, largest first, so that every chunk has about the same work."""
+        threads = min(cores_here(), len(order)) if self._setup.on_cpu else 1
         return [order[first::threads] for first in range(threads)]
 
     def _trainer(self, chunk: int, models: int) -> Trainer:
-        """A trainer for so many models, kept for the next round."""
+        """A trainer for that many models, kept for the next round."""
         known = self.trainers.get(chunk)
         if known is None or known.stack.models != models:
-            self.trainers[chunk] = Trainer(*self.network(models), self._setup.training, self._setup.draws_keys)
+            self.trainers[chunk] = Trainer(*self.network(models), self._setup.training, self._setup.needs_keys)
         return self.trainers[chunk]
 
 
@@ -66,23 +66,25 @@ class Gpu(Stacked):
     name = "gpu"
 
     @classmethod
-    def of(cls, setup: Setup) -> Self | None:
-        """For networks of the layers that the kernels know; without triton there is none."""
+    def refusal(cls, setup: Setup) -> str | None:
+        """Takes networks of the layers that the kernels have, on a GPU with triton."""
         if setup.device.type != "cuda":
-            return None
+            return "it trains on a GPU"
         try:
-            from ..gpu.stack import plan
-        except ImportError:
-            return None
-        return cls(setup) if plan(setup.module, setup.samples.x.shape[1:]) else None
+            from ..gpu.stack import read_layers
+        except ImportError as error:
+            return f"triton cannot be imported: {error}"
+        if not read_layers(setup.module, setup.samples.x.shape[1:]):
+            return "its kernels do not have all layers of the network"
+        return None
 
-    def network(self, models: int) -> tuple[Stack, Network]:
-        """Memory for so many models, and the computation on it."""
-        from ..gpu.stack import GpuStack, orders, plan
+    def network(self, models: int) -> tuple[Stack, StackedNetwork]:
+        """A stack of that many models, and the network that takes its training steps."""
+        from ..gpu.stack import GpuStack, orders, read_layers
 
         setup, shape = self._setup, self._setup.samples.x.shape[1:]
         stack = Stack(setup.layout, models, setup.device, orders(setup.module, shape))
-        layers = plan(setup.module, shape) or []
+        layers = read_layers(setup.module, shape) or []
         return stack, GpuStack(layers, stack, setup.batches, setup.training.precision, setup.training.batch_size)
 
 
@@ -92,12 +94,12 @@ class Dense(Stacked):
     name = "dense"
 
     @classmethod
-    def of(cls, setup: Setup) -> Self | None:
-        """For Flatten, Linear, ReLU and Dropout in sequence."""
-        return cls(setup) if DenseStack.takes(setup.module) else None
+    def refusal(cls, setup: Setup) -> str | None:
+        """Takes Flatten, Linear, ReLU and Dropout in sequence."""
+        return None if DenseStack.takes(setup.module) else "it trains Flatten, Linear, ReLU and Dropout in sequence"
 
-    def network(self, models: int) -> tuple[Stack, Network]:
-        """Memory for so many models, and the computation on it."""
+    def network(self, models: int) -> tuple[Stack, StackedNetwork]:
+        """A stack of that many models, and the network that takes its training steps."""
         setup = self._setup
         stack = Stack(setup.layout, models, setup.device, DenseStack.orders(setup.module))
         return stack, DenseStack(setup.module, stack, setup.batches)
@@ -109,11 +111,11 @@ class Mapped(Stacked):
     name = "mapped"
 
     @classmethod
-    def of(cls, setup: Setup) -> Self | None:
-        """For a GPU. A CPU gains nothing from mapping convolutions: 0.65 times the speed of threads was measured."""
-        return cls(setup) if setup.device.type != "cpu" else None
+    def refusal(cls, setup: Setup) -> str | None:
+        """Takes a GPU. On a CPU, mapped convolutions were measured at 0.65 times the speed of threads."""
+        return "it is slower than threads on a CPU" if setup.on_cpu else None
 
-    def network(self, models: int) -> tuple[Stack, Network]:
-        """Memory for so many models, and the computation on it."""
+    def network(self, models: int) -> tuple[Stack, StackedNetwork]:
+        """A stack of that many models, and the network that takes its training steps."""
         stack = Stack(self._setup.layout, models, self._setup.device)
-        return stack, AnyStack(self._setup.make(), stack, self._setup.batches)
+        return stack, MappedStack(self._setup.make(), stack, self._setup.batches)

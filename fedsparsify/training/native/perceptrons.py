@@ -1,4 +1,7 @@
-"""Perceptrons on a CPU: every thread trains client after client, each epoch as one call of compiled code."""
+"""Perceptrons on a CPU: each epoch of a client is one call of compiled code.
+
+In: the layers of a perceptron and all samples, once; then one client's worker and request. Out: the client's update.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ import torch
 from torch import nn
 
 from ... import arrays
-from ...config import Training
 from ...errors import ModelError
 from ...methods import Request, Score, Update
 from ...model import Layout
@@ -18,8 +20,9 @@ from ...native.code_images import CodeImage
 from ...native.lines import zeros
 from ...native.machine import lanes_here
 from ..sequence import in_sequence
+from ..settings import Training
 from ..worker import Samples, Worker
-from .layers import Linear, Memory, fill
+from .layers import Linear, Workspace, fill
 
 LETTERS: dict[type[nn.Module], str] = {nn.Flatten: "F", nn.Linear: "L", nn.ReLU: "R"}
 SOURCES = tuple(f"training/native/{name}.py" for name in ("kernels", "layers", "simd"))
@@ -38,12 +41,12 @@ def read_perceptron(module: nn.Module, layout: Layout) -> list[Linear] | None:
     for (name, child), (_, after) in zip(children, [*children[1:], children[0]], strict=True):
         if isinstance(child, nn.Linear):
             places = begins[f"{name}.weight"], begins.get(f"{name}.bias")
-            layers.append(Linear(child.in_features, child.out_features, *places, bent=isinstance(after, nn.ReLU)))
+            layers.append(Linear(child.in_features, child.out_features, *places, relu=isinstance(after, nn.ReLU)))
     return layers
 
 
 class Perceptrons:
-    """Trains the clients of one network. A bench is one thread's memory for the model in training."""
+    """Trains the clients of one network. Each job slot has a workspace, which one thread uses at a time."""
 
     def __init__(self, layers: Sequence[Linear], samples: Samples, training: Training, lanes: int = 0) -> None:
         """ImportError where the kernels were never compiled and cannot be."""
@@ -53,41 +56,42 @@ class Perceptrons:
         if self._x.stride(1) != 1:
             self._x = self._x.contiguous()
         seen = self._x.shape[1], self._x.dtype, int(self._y.min()) >= 0, int(self._y.max()) < layers[-1].outputs
-        if seen != (layers[0].inputs, torch.float32, True, True):  # the kernels would read whatever lies there
+        if seen != (layers[0].inputs, torch.float32, True, True):  # the kernels do not check bounds
             raise ModelError(f"the network does not take these samples. Received: {tuple(samples.x.shape)}.")
-        self._benches: dict[int, Memory] = {}
+        self._workspaces: dict[int, Workspace] = {}
 
-    def _bench(self, number: int) -> Memory:
-        if number not in self._benches:
+    def _workspace(self, slot: int) -> Workspace:
+        if slot not in self._workspaces:
             training = self._training
-            memory = self._benches[number] = Memory(self._layers, min(training.batch_size, len(self._x)), self._lanes)
+            batch = min(training.batch_size, len(self._x))
+            workspace = self._workspaces[slot] = Workspace(self._layers, batch, self._lanes)
             at = {"samples": self._x.data_ptr(), "stride": 4 * self._x.stride(0), "labels": self._y.data_ptr()}
-            fill(memory.plan, **at, rate=training.lr, momentum=training.momentum, ahead=training.nesterov)
-        return self._benches[number]
+            fill(workspace.epoch, **at, lr=training.lr, momentum=training.momentum, nesterov=training.nesterov)
+        return self._workspaces[slot]
 
-    def train(self, bench: int, worker: Worker, request: Request, epochs: int) -> Update:
+    def train(self, slot: int, worker: Worker, request: Request, epochs: int) -> Update:
         """One client's answer."""
-        memory, model = self._bench(bench), request.model.on_host()
-        memory.load(model.host_weights, model.host_mask)
+        workspace, model = self._workspace(slot), request.model.on_host()
+        workspace.load(model.host_weights, model.host_mask)
         if request.prox:
-            memory.beside("anchor", model.host_weights)
-            fill(memory.plan, pull=request.prox)
+            workspace.attach("anchor", model.host_weights)
+            fill(workspace.epoch, prox=request.prox)
         if self._training.momentum:
-            memory.beside("velocity", 0 if worker.velocity is None else worker.velocity.numpy() * model.mask)
+            workspace.attach("velocity", 0 if worker.velocity is None else worker.velocity.numpy() * model.mask)
         if isinstance(request, Score):
-            memory.beside("squares", 0)
-        totals, gaps = zeros(worker.samples), zeros(worker.samples)
-        fill(memory.plan, totals=totals.ctypes.data, gaps=gaps.ctypes.data)
+            workspace.attach("squares", 0)
+        exp_sums, margins = zeros(worker.samples), zeros(worker.samples)
+        fill(workspace.epoch, exp_sums=exp_sums.ctypes.data, margins=margins.ctypes.data)
         for _ in range(epochs):
             order = np.ascontiguousarray(worker.next_order(), np.int64)
-            self._epoch(memory.plan.ctypes.data, order.ctypes.data, order.size)
+            self._epoch(workspace.epoch.ctypes.data, order.ctypes.data, order.size)
             worker.steps += -(-order.size // self._training.batch_size)
         if self._training.momentum:
-            worker.velocity = torch.from_numpy(memory.values("velocity"))
-        values = memory.values()
+            worker.velocity = torch.from_numpy(workspace.values("velocity"))
+        values = workspace.values()
         trained = request.model.with_weights(
             arrays.placed(values, request.model.weights), bool(np.isfinite(values).all())
         )
-        scores = memory.values("squares") if isinstance(request, Score) else None
-        loss = float(np.mean(np.log(totals) + gaps, dtype=np.float64))
+        scores = workspace.values("squares") if isinstance(request, Score) else None
+        loss = float(np.mean(np.log(exp_sums) + margins, dtype=np.float64))
         return Update(trained, worker.samples, loss, scores=scores)

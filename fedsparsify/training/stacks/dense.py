@@ -1,8 +1,10 @@
 """Stacked multilayer perceptrons with a hand-written backward pass: every layer of every model is one batched product.
 
-For what the CPU's own kernels (cpu_trainer.py) and the GPU's do not take: perceptrons with dropout, augmented samples,
-and machines without numba or Triton. Leaving autograd and the optimiser object is most of the gain on a CPU. Plain SGD
-is fused into the products: the gradient is added to the weights as it is computed and never stored.
+For what the native and the GPU back end refuse: perceptrons with dropout, augmented samples, and machines without numba
+or Triton. Most of the gain on a CPU comes from doing without autograd and an optimiser object. Plain SGD is fused into
+the products: the gradient is subtracted from the weights as it is computed and never stored.
+
+In: the samples of a step. Out: the gradients of all models in a buffer, or the step itself.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import torch
 from torch import nn
 
 from ...keyed import KeyedDropout, uniform
-from ..batches import Batches, Turn
+from ..batches import Batches, StepInputs
 from ..sequence import in_sequence
 from .stack import Order, Stack
 
@@ -35,18 +37,18 @@ class DenseStack:
 
     @staticmethod
     def orders(module: nn.Module) -> dict[str, Order]:
-        """Weights lie as (inputs, outputs): the products are a seventh faster that way round."""
+        """Weights lie as (inputs, outputs): the products are a seventh faster in this order."""
         layers = ((name, layer) for name, layer in in_sequence(module) if isinstance(layer, nn.Linear))
         return {f"{name}.weight": (tuple(layer.weight.shape), (1, 0)) for name, layer in layers}
 
-    def step(self, turn: Turn) -> None:
-        """Forwards, backwards, and on along the gradient where there is no buffer for it."""
-        x, y = self._batches(turn.rows, turn.keys)
-        weights = {name: block[turn.span] for name, block in self._stack.tensors.items()}
+    def step(self, inputs: StepInputs) -> None:
+        """Forward and backward; without a buffer for the gradient, also the step of plain SGD."""
+        x, y = self._batches(inputs.rows, inputs.keys)
+        weights = {name: block[inputs.span] for name, block in self._stack.tensors.items()}
         targets = weights
-        beta, alpha = 1.0, -turn.lr
-        if turn.into is not None:
-            targets = {name: block[turn.span] for name, block in self._stack.blocks(turn.into).items()}
+        beta, alpha = 1.0, -inputs.lr
+        if inputs.gradient is not None:
+            targets = {name: block[inputs.span] for name, block in self._stack.blocks(inputs.gradient).items()}
             beta, alpha = 0.0, 1.0
         tape: list[torch.Tensor] = []
         h = x.flatten(2)
@@ -59,13 +61,13 @@ class DenseStack:
                 h = h.relu_()
                 tape.append(h)
             elif isinstance(layer, KeyedDropout):
-                kept = uniform(turn.keys, h[0].numel(), layer.salt).view(h.shape) >= layer.p
+                kept = uniform(inputs.keys, h[0].numel(), layer.salt).view(h.shape) >= layer.p
                 scale = kept * (1 / (1 - layer.p))
                 h = h * scale
                 tape.append(scale)
         logs = torch.log_softmax(h, 2)
         hit = y.unsqueeze(2)
-        turn.losses[turn.span] -= logs.gather(2, hit).sum((1, 2))
+        inputs.losses[inputs.span] -= logs.gather(2, hit).sum((1, 2))
         d = logs.exp_().scatter_add_(2, hit, torch.full_like(hit, -1, dtype=h.dtype)).div_(x.shape[1])
         for position, (name, layer) in reversed(list(enumerate(self._layers))):
             if isinstance(layer, nn.Linear):

@@ -1,4 +1,7 @@
-"""Stacks of any network, through torch.func: one functional call mapped over the models."""
+"""Stacks of any network, by torch.func: one functional call mapped over the models.
+
+In: the samples of a step. Out: the gradients of all models in a buffer, or the step itself.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.functional import cross_entropy
 
 from ...keyed import KeyedDropout
-from ..batches import Batches, Turn
+from ..batches import Batches, StepInputs
 from .stack import Stack
 
 
-class AnyStack:
+class MappedStack:
     """A stack of networks whose forward pass `torch.func.vmap` can map."""
 
     def __init__(self, module: nn.Module, stack: Stack, batches: Batches) -> None:
@@ -33,20 +36,20 @@ class AnyStack:
         logits = functional_call(self._module, (tensors, buffers), (x,))
         return cross_entropy(logits, y), buffers
 
-    def step(self, turn: Turn) -> None:
+    def step(self, inputs: StepInputs) -> None:
         """Gradients of every model into the buffer, or applied at once."""
-        x, y = self._batches(turn.rows, turn.keys)
-        tensors = {name: block[turn.span] for name, block in self._stack.tensors.items()}
-        buffers: dict[str, Any] = {name: block[turn.span] for name, block in self._stack.buffers.items()}
-        extra = {f"{name}.key": turn.keys for name in self._keys}
+        x, y = self._batches(inputs.rows, inputs.keys)
+        tensors = {name: block[inputs.span] for name, block in self._stack.tensors.items()}
+        buffers: dict[str, Any] = {name: block[inputs.span] for name, block in self._stack.buffers.items()}
+        extra = {f"{name}.key": inputs.keys for name in self._keys}
         extra |= {name: b.expand(len(x), *b.shape).clone() for name, b in self._counters.items()}
         gradients, (means, after) = self._mapped(tensors, buffers | extra, x, y)
-        turn.losses[turn.span] += means * x.shape[1]
+        inputs.losses[inputs.span] += means * x.shape[1]
         for name, block in buffers.items():
             block.copy_(after[name])
-        targets = tensors if turn.into is None else self._stack.blocks(turn.into)
+        targets = tensors if inputs.gradient is None else self._stack.blocks(inputs.gradient)
         for name, gradient in gradients.items():
-            if turn.into is None:
-                targets[name].sub_(gradient, alpha=turn.lr)
+            if inputs.gradient is None:
+                targets[name].sub_(gradient, alpha=inputs.lr)
             else:
-                targets[name][turn.span] = gradient
+                targets[name][inputs.span] = gradient

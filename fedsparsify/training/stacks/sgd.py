@@ -1,4 +1,8 @@
-"""The part of a training step that follows the gradient: proximal pull, masks, momentum."""
+"""The SGD rule on a stack: what a training step does after the gradient.
+
+In: the gradients of some models. Out: their weights and velocities, one step further. For speed, the rule is repeated
+in the worker and in kernels; `tests/training/test_sgd_rule.py` holds all of them to one reference.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +10,46 @@ from collections.abc import Sequence
 
 import torch
 
-from ...config import Training
 from ...methods import Request, Score
+from ..settings import Training
 from ..worker import Worker
 from .stack import Stack
 
 
 class SGD:
-    """SGD on a stack. Its buffers stay where they are from round to round, so that a captured graph can read them.
+    """SGD on a stack. Its buffers keep their addresses from round to round, so that a captured graph can read them.
 
-    Plain SGD on a CPU needs no gradient buffer: the network adds each gradient to its weights. A pruned weight was zero
-    before the step, so setting it to zero after the step is the same as masking its gradient.
+    Plain SGD on a CPU needs no gradient buffer: the network subtracts each gradient from its weights. A pruned weight
+    was zero before the step, so setting it to zero after the step is the same as masking its gradient.
     """
 
     def __init__(self, stack: Stack, training: Training, fused: bool) -> None:
         self._stack, self._training = stack, training
-        self._pull = torch.zeros(stack.models, device=stack.device)
+        self._prox = torch.zeros(stack.models, device=stack.device)
         self._anchor: torch.Tensor | None = None
         self._gradient: torch.Tensor | None = None
         self._velocity = torch.zeros_like(stack.weights) if training.momentum else None
         self._always = not fused or self._velocity is not None  # whether there is always a gradient buffer
         self._kept = torch.ones(0)
         self.squares: torch.Tensor | None = None
-        self.prox = self.squaring = self._pruned = False
+        self.has_prox = self.sums_squares = self._pruned = False
 
     def begin(self, requests: Sequence[Request], workers: Sequence[Worker]) -> None:
-        """Make ready for a round on the models that the stack holds now."""
+        """Prepare for a round on the models that the stack holds now."""
         stack = self._stack
-        self.prox = any(request.prox for request in requests)
-        self.squaring = any(isinstance(request, Score) for request in requests)
+        self.has_prox = any(request.prox for request in requests)
+        self.sums_squares = any(isinstance(request, Score) for request in requests)
         self._pruned = stack.device.type != "cpu" or bool(stack.pruned.any())
         if self._pruned and stack.device.type == "cpu":
             self._kept = (~stack.pruned).float()  # multiplying by it takes a fifteenth of the time of masked_fill_
-        if self.prox:
-            self._pull.copy_(torch.tensor([request.prox for request in requests]))
+        if self.has_prox:
+            self._prox.copy_(torch.tensor([request.prox for request in requests]))
             self._anchor = torch.empty_like(stack.weights) if self._anchor is None else self._anchor
             self._anchor.copy_(stack.weights)
-        if self.squaring:
+        if self.sums_squares:
             self.squares = torch.empty_like(stack.weights) if self.squares is None else self.squares
             self.squares.zero_()
-        if self._gradient is None and (self._always or self.prox or self.squaring):
+        if self._gradient is None and (self._always or self.has_prox or self.sums_squares):
             self._gradient = torch.zeros_like(stack.weights)
         if self._velocity is not None:
             self._velocity.zero_()
@@ -57,22 +61,22 @@ class SGD:
 
     @property
     def gradient(self) -> torch.Tensor | None:
-        """Where the network puts its gradients; None where it is to add them to its weights."""
-        return self._gradient if self._always or self.prox or self.squaring else None
+        """Where the network writes its gradients; None where it subtracts them from its weights itself."""
+        return self._gradient if self._always or self.has_prox or self.sums_squares else None
 
     def step(self, span: slice) -> None:
-        """Move the models of `span` along their gradients."""
+        """One step of the models of `span`."""
         stack, training, gradient = self._stack, self._training, self.gradient
         if gradient is None:
             if self._pruned:
                 stack.weights.mul_(self._kept)
             return
-        if self.squaring and self.squares is not None:  # pruned entries too
+        if self.sums_squares and self.squares is not None:  # pruned entries too
             for g, square in zip(self._parts(gradient, span), self._parts(self.squares, span), strict=True):
                 square.addcmul_(g, g)
-        if self.prox and self._anchor is not None:
+        if self.has_prox and self._anchor is not None:
             for g, w, a in zip(*(self._blocks(x, span) for x in (gradient, stack.weights, self._anchor)), strict=True):
-                g += (w - a) * self._pull[span].view(-1, *[1] * (w.ndim - 1))
+                g += (w - a) * self._prox[span].view(-1, *[1] * (w.ndim - 1))
         if self._pruned and stack.device.type == "cpu":
             gradient.mul_(self._kept)
         elif self._pruned:
@@ -88,15 +92,15 @@ class SGD:
         for g, w in zip(gradients, self._parts(stack.weights, span), strict=True):
             w.sub_(g, alpha=training.lr)
 
-    def leave(self, workers: Sequence[Worker]) -> None:
-        """Hand every worker its momentum, and leave pruned entries at zero even where training diverged."""
+    def finish(self, workers: Sequence[Worker]) -> None:
+        """Give every worker its velocity, and set pruned entries to zero even where training diverged."""
         self._stack.weights.masked_fill_(self._stack.pruned, 0)
         if self._velocity is not None:
             for worker, row in zip(workers, self._stack.get_rows(self._velocity), strict=True):
                 worker.velocity = row
 
     def _parts(self, flat: torch.Tensor, span: slice) -> list[torch.Tensor]:
-        """The buffer's share of the models in `span`: all of it at once where it is all of them."""
+        """The part of a buffer that belongs to the models in `span`: one piece where it is all of them."""
         return [flat] if span == slice(0, self._stack.models) else self._blocks(flat, span)
 
     def _blocks(self, flat: torch.Tensor, span: slice) -> list[torch.Tensor]:
@@ -104,26 +108,26 @@ class SGD:
 
 
 class FusedSGD(SGD):
-    """The same on a GPU, as one kernel over whole buffers that also writes the weights in the compute type."""
+    """The same rule as one GPU kernel over whole buffers, which also writes the weights in the compute type."""
 
     def __init__(self, stack: Stack, training: Training, shadow: torch.Tensor, fused: bool) -> None:
         super().__init__(stack, training, fused)
         self._shadow = shadow
 
     def step(self, span: slice) -> None:
-        """Move the models of `span` along their gradients."""
-        from ..gpu import kernels
+        """One step of the models of `span`."""
+        from ..gpu import sgd_kernels
 
         stack, training = self._stack, self._training
         if self.gradient is None:
-            return  # the network has applied it already, mask and all
-        if self.prox or self.squaring or span != slice(0, stack.models):
+            return  # the network has taken the step already, mask included
+        if self.has_prox or self.sums_squares or span != slice(0, stack.models):
             super().step(span)
             if self._shadow is not stack.weights:
                 self._shadow.copy_(stack.weights)
             return
         count, velocity = stack.weights.numel(), stack.weights if self._velocity is None else self._velocity
-        kernels._sgd[(-(-count // 2048),)](
+        sgd_kernels._sgd[(-(-count // 2048),)](
             *(
                 stack.weights,
                 self._gradient,

@@ -1,4 +1,7 @@
-"""Many models of one network, stacked: each tensor is one contiguous block (models, …)."""
+"""Many models of one network, stacked: each tensor is one contiguous block (models, …).
+
+In: models, as flat vectors. Out: named blocks of all models, and flat vectors again.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import torch
 
 from ...model import Layout, SparseModel
 
-ALIGN = 16  # values; a block begins where a GPU can read as many bytes at a time as it is able to
+ALIGN = 16  # values; a block begins where a GPU can use its widest loads
 Order = tuple[tuple[int, ...], tuple[int, ...]]  # a shape to view a tensor in, and a permutation of its axes
 
 
@@ -25,15 +28,15 @@ class Stack:
     ) -> None:
         self.layout, self.models, self.device = layout, models, device
         self._orders = {spec.name: (spec.shape, tuple(range(len(spec.shape)))) for spec in layout} | dict(orders or {})
-        trainable = sum(self._room(spec.size) for spec in layout.tensors)
+        trainable = sum(self._aligned(spec.size) for spec in layout.tensors)
         self.weights = torch.zeros(trainable, device=device)
         self.pruned = torch.zeros(trainable, dtype=torch.bool, device=device)
-        self._statistics = torch.zeros(sum(self._room(spec.size) for spec in layout.statistics), device=device)
+        self._statistics = torch.zeros(sum(self._aligned(spec.size) for spec in layout.statistics), device=device)
         self.tensors = self.blocks(self.weights)
         self.buffers = self._views(self._statistics, [spec.name for spec in layout.statistics])
 
-    def _room(self, size: int) -> int:
-        """What a block of tensors of that size takes."""
+    def _aligned(self, size: int) -> int:
+        """The aligned size of a block of tensors of that size."""
         return -(-self.models * size // ALIGN) * ALIGN
 
     def blocks(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -47,14 +50,14 @@ class Stack:
             size = prod(shape)
             block = flat[offset : offset + self.models * size]
             views[name] = block.view(self.models, *(shape[axis] for axis in axes))
-            offset += self._room(size)
+            offset += self._aligned(size)
         return views
 
     def load(self, models: Sequence[SparseModel]) -> None:
         """Take over one model each; models that are the same object are moved once."""
         unique = {id(model): model for model in models}
-        place = {key: row for row, key in enumerate(unique)}
-        rows = torch.tensor([place[id(model)] for model in models], device=self.device) if len(unique) > 1 else None
+        row_of = {key: row for row, key in enumerate(unique)}
+        rows = torch.tensor([row_of[id(model)] for model in models], device=self.device) if len(unique) > 1 else None
         values = torch.stack([torch.as_tensor(model.weights).to(self.device) for model in unique.values()])
         masks = torch.stack([torch.as_tensor(model.mask).to(self.device) for model in unique.values()])
         self._fill(self.tensors, values, rows)
@@ -78,7 +81,7 @@ class Stack:
         return torch.cat(parts, 1)
 
     def rows(self) -> torch.Tensor:
-        """Every model's values as one flat vector a model, (models, total)."""
+        """The values of each model as a flat vector, (models, total)."""
         return self._flat(self.tensors | self.buffers)
 
     def set_rows(self, flat: torch.Tensor, rows: torch.Tensor) -> None:

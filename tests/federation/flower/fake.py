@@ -13,8 +13,9 @@ from fedsparsify.config import RunConfig
 from fedsparsify.federation.flower.client_app import app
 from fedsparsify.federation.flower.messages import Answer, Question
 from fedsparsify.federation.flower.prepare import make_task
-from fedsparsify.federation.flower.server_app import play_over
-from fedsparsify.federation.run import Result, RunFolder
+from fedsparsify.federation.flower.server_app import run_over_grid
+from fedsparsify.federation.folder import RunFolder
+from fedsparsify.federation.journal import Result
 
 Behaviour = Callable[[Question, Callable[[], Answer]], "Iterable[Answer | RecordDict | Error]"]
 
@@ -63,10 +64,10 @@ class FakeGrid:
 
 
 def play(
-    folder: Path, config: RunConfig, behave: Behaviour = honest, resume: bool = False, **patience: float
+    folder: Path, config: RunConfig, behave: Behaviour = honest, resume: bool = False, **waiting: float
 ) -> tuple[Result, FakeGrid]:
     """A run over a fake grid."""
-    settings = make_task(config, RunFolder(folder / "run")).settings() | patience
+    settings = make_task(config, RunFolder(folder / "run")).settings() | waiting
     settings |= {"out": str(folder / "run"), "resume": resume}
     grid = FakeGrid(folder / "nodes", settings, config.clients, behave)
-    return play_over(grid, settings), grid
+    return run_over_grid(grid, settings), grid

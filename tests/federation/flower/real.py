@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedsparsify.config import RunConfig, to_toml
-from fedsparsify.federation.flower.commands import environment
+from fedsparsify.federation.flower.commands import environment_variables
 from fedsparsify.federation.flower.keys import make_keys
 from fedsparsify.federation.flower.processes import free_port
 
@@ -45,7 +45,8 @@ class Processes:
         """One of our commands, in the background, with its words in a file."""
         with (self.folder / f"{name}.log").open("ab") as log:
             command = [*FEDSPARSIFY, *map(str, arguments)]
-            process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, env=environment(None))
+            env = environment_variables(None)
+            process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, env=env)
         self.started.append(process)
         return process
 

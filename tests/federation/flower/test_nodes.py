@@ -19,13 +19,13 @@ from fedsparsify.data import load_dataset, load_samples, partition
 from fedsparsify.errors import ConfigError, DataError, RunError
 from fedsparsify.federation.flower.client import Node
 from fedsparsify.federation.flower.client_app import number_of
-from fedsparsify.federation.flower.commands import Keys, Link, environment, last_superlink_port, supernode
+from fedsparsify.federation.flower.commands import Keys, Link, environment_variables, last_superlink_port, supernode
 from fedsparsify.federation.flower.keys import make_keys
-from fedsparsify.federation.flower.notes import Notes
+from fedsparsify.federation.flower.node_store import NodeStore
 from fedsparsify.federation.flower.prepare import make_task
 from fedsparsify.federation.flower.processes import Server, start
 from fedsparsify.federation.flower.task import Task
-from fedsparsify.federation.run import RunFolder
+from fedsparsify.federation.folder import RunFolder
 from fedsparsify.text import plain
 
 
@@ -51,7 +51,7 @@ def test_what_needs_the_clients_samples_is_refused(tmp_path):
 
 
 def test_a_node_has_its_part_of_the_runs_data_and_loads_it_once(tmp_path, monkeypatch):
-    node = Node(task(tmp_path, split="classes:4"), Notes(tmp_path / "node"), "digits")
+    node = Node(task(tmp_path, split="classes:4"), NodeStore(tmp_path / "node"), "digits")
     digits = load_dataset("digits")
     mine = partition(digits.y_train, 3, "classes:4", node.task.config.seed)[2]
     x, y = node.samples(2)
@@ -72,33 +72,33 @@ def test_a_node_with_data_of_its_own(tmp_path, elsewhere):
         "def none(): return 5\n"
     )
     for data in (str(tmp_path / "mine.npz"), "hospital:scans"):
-        x, y = Node(task(tmp_path), Notes(tmp_path / "node"), data).samples(0)
+        x, y = Node(task(tmp_path), NodeStore(tmp_path / "node"), data).samples(0)
         np.testing.assert_array_equal(x, pair["x_train"])
         np.testing.assert_array_equal(y, pair["y_train"])
     for data, reason in (("wrong", "shape"), ("many", "classes 0 … 9"), ("none", "must return x_train and y_train")):
         with pytest.raises(DataError, match=reason):
-            Node(task(tmp_path), Notes(tmp_path / "node"), f"hospital:{data}").samples(0)
+            Node(task(tmp_path), NodeStore(tmp_path / "node"), f"hospital:{data}").samples(0)
     assert load_samples("digits")[0].shape == digits.x_train.shape
 
 
 def test_notes_keep_the_last_two_masks_and_survive_damage(tmp_path):
-    notes, masks = Notes(tmp_path), [np.arange(20) % n == 0 for n in (2, 3, 4)]
+    store, masks = NodeStore(tmp_path), [np.arange(20) % n == 0 for n in (2, 3, 4)]
     for number, mask in enumerate(masks):
-        notes.keep_mask(bytes([number] * 8), mask)
-    assert notes.mask(bytes(8), 20) is None and notes.names() == [bytes([1] * 8), bytes([2] * 8)]
-    np.testing.assert_array_equal(notes.mask(bytes([2] * 8), 20), masks[2])
-    assert notes.mask(bytes([2] * 8), 90) is None
+        store.keep_mask(bytes([number] * 8), mask)
+    assert store.mask(bytes(8), 20) is None and store.names() == [bytes([1] * 8), bytes([2] * 8)]
+    np.testing.assert_array_equal(store.mask(bytes([2] * 8), 20), masks[2])
+    assert store.mask(bytes([2] * 8), 90) is None
     (tmp_path / "a-1.velocity.npy").write_bytes(b"damaged")
-    assert notes.velocity("a", 2) is None
+    assert store.velocity("a", 2) is None
 
 
 def test_momentum_goes_back_with_the_round(tmp_path):
-    notes = Notes(tmp_path)
+    store = NodeStore(tmp_path)
     for round in (1, 2, 5):
-        notes.keep_velocity("run", round, np.full(3, round, np.float32), most=2)
-    assert [notes.velocity("run", round)[0] for round in (2, 4, 5, 6)] == [1, 2, 2, 5]
-    notes.keep_velocity("run", 2, np.full(3, 9, np.float32), most=2)  # round 2 is played again
-    assert notes.velocity("run", 9)[0] == 9 and notes.velocity("other", 9) is None
+        store.keep_velocity("run", round, np.full(3, round, np.float32), most=2)
+    assert [store.velocity("run", round)[0] for round in (2, 4, 5, 6)] == [1, 2, 2, 5]
+    store.keep_velocity("run", 2, np.full(3, 9, np.float32), most=2)  # round 2 is repeated
+    assert store.velocity("run", 9)[0] == 9 and store.velocity("other", 9) is None
 
 
 def test_numbers_of_nodes():
@@ -146,7 +146,7 @@ def test_commands(tmp_path):
     assert "--keys" not in open_link.proxy() and open_link.proxy()[3:7] == ["--host", "0.0.0.0", "--port", "9"]
     secured = supernode("host:8000", tmp_path / "ca.crt", tmp_path / "key", 7, {"client": 1, "data": "a b"})
     assert "--insecure" not in secured and secured[-1] == 'client=1 data="a b"'
-    assert environment(tmp_path)["FLWR_TELEMETRY_ENABLED"] == "0"
+    assert environment_variables(tmp_path)["FLWR_TELEMETRY_ENABLED"] == "0"
 
 
 def test_a_server_without_its_proxy_stops(tmp_path, monkeypatch):
@@ -156,7 +156,7 @@ def test_a_server_without_its_proxy_stops(tmp_path, monkeypatch):
     with subprocess.Popen(["true"]) as server._proxy:
         server._proxy.wait()
         with pytest.raises(RunError, match=r"the proxy is gone, and nodes cannot reach the server: its last words"):
-            server.play(tmp_path, RunFolder(tmp_path / "run"), 3, print)
+            server.run_app(tmp_path, RunFolder(tmp_path / "run"), 3, print)
 
 
 def test_a_superlink_keeps_its_port_and_certificates(tmp_path):
@@ -200,7 +200,8 @@ def test_a_clients_process_loads_no_more_than_it_needs():
     code = (
         "import sys, fedsparsify.federation.flower.client_app; early = 'torch' in sys.modules\n"
         "import fedsparsify.federation.flower.client\n"
-        "heavy = {'torch._dynamo', 'fedsparsify.training.cohort', 'fedsparsify.federation.run'} & sys.modules.keys()\n"
+        "unwanted = {'torch._dynamo', 'fedsparsify.training.cohort', 'fedsparsify.federation.journal'}\n"
+        "heavy = unwanted & sys.modules.keys()\n"
         "sys.exit(str(heavy) if early or heavy else 0)"
     )
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", code]).returncode == 0

@@ -21,7 +21,8 @@ from outside import TRICKS, Outside
 from fedsparsify.errors import ConfigError
 from fedsparsify.federation.flower.keys import make_keys
 from fedsparsify.federation.flower.processes import free_port
-from fedsparsify.federation.flower.proxy import Limits, Proxy, listen
+from fedsparsify.federation.flower.proxy import Proxy, listen
+from fedsparsify.federation.flower.proxy_peer import Limits
 from fedsparsify.federation.flower.signatures import Signatures, public_keys
 
 FLEET = b"POST /v1/fleet/pull-messages HTTP/1.1\r\nHost: a\r\n"

@@ -16,7 +16,7 @@ from outside import Outside
 from real import Processes, process_of
 
 from fedsparsify import METHODS, RunConfig, load, run
-from fedsparsify.federation.flower.commands import environment, supernode
+from fedsparsify.federation.flower.commands import environment_variables, supernode
 from fedsparsify.federation.flower.keys import make_keys
 from fedsparsify.federation.flower.processes import free_port, running
 from fedsparsify.federation.ledger import read_history
@@ -66,7 +66,7 @@ def test_the_same_model_as_the_simulator_in_spite_of_strangers(tmp_path):
         stranger = federation.join(7, "--tries", 1, key="strangers/node-0")
         misled = federation.join(8, "--tries", 1, ca="strangers/ca.crt", key="keys/node-0")
         nobody = supernode(federation.superlink, tmp_path / "keys/ca.crt", None, free_port(), {})
-        with running(nobody, environment(tmp_path / "keyless"), tmp_path / "keyless.log") as keyless:
+        with running(nobody, environment_variables(tmp_path / "keyless"), tmp_path / "keyless.log") as keyless:
             assert keyless.wait(180) and "2001" in federation.words("keyless")
         assert stranger.wait(180) and "2004" in federation.words("join-7")  # a key that nobody registered
         assert misled.wait(180) and "CERTIFICATE_VERIFY_FAILED" in federation.words("join-8")

@@ -176,7 +176,7 @@ def test_a_second_start_begins_anew(tmp_path, caplog):
     assert again.arrays["w"].data == first.arrays["w"].data
     assert "schedule" not in caplog.text
     rounds_of(strategy, Grid(app_of(), tmp_path / "c"), 2)
-    assert "2 rounds are played of a schedule for rounds=3" in caplog.text
+    assert "2 rounds are run of a schedule for rounds=3" in caplog.text
 
 
 def test_arrays_keep_their_order(tmp_path):

@@ -1,4 +1,7 @@
-"""Which node is which client. Flower names nodes by numbers of its own; a node says once which client it is."""
+"""Which node is which client. Flower gives nodes numbers of its own; a node says once which client it is.
+
+In: the nodes that Flower's grid knows. Out: client → node, of those that are connected.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
 HELLO_SECONDS = 60.0  # a node that has not said who it is by then is asked again
 
 
-class Roster:
+class ConnectedNodes:
     """The nodes that are connected, by the number of their client."""
 
-    def __init__(self, grid: Grid, clients: int, greeted: Callable[[int, Hello], None]) -> None:
-        self._grid, self._clients, self._greeted = grid, clients, greeted
+    def __init__(self, grid: Grid, clients: int, on_hello: Callable[[int, Hello], None]) -> None:
+        self._grid, self._clients, self._on_hello = grid, clients, on_hello
         self._nodes: dict[int, int] = {}  # client → node
         self._asked: dict[str, tuple[int, float]] = {}  # message → node, and when it was asked
         self._refused: set[int] = set()
@@ -28,8 +31,8 @@ class Roster:
     def present(self) -> dict[int, int]:
         """Client → node, of those that are connected now. New nodes are asked who they are, and not waited for."""
         connected = set(self._grid.get_node_ids())
-        self._hear(connected)
-        self._refused &= connected  # whoever comes back is asked again
+        self._read_hellos(connected)
+        self._refused &= connected  # a node that comes back is asked again
         known = {*self._nodes.values(), *self._refused, *(node for node, _ in self._asked.values())}
         if new := sorted(connected - known):
             asks = [Message(Hello().content(), node, MessageType.QUERY, ttl=HELLO_SECONDS) for node in new]
@@ -37,8 +40,8 @@ class Roster:
             self._asked |= {id: (node, now) for id, node in zip(self._grid.push_messages(asks), new, strict=True) if id}
         return {client: node for client, node in self._nodes.items() if node in connected}
 
-    def _hear(self, connected: Collection[int]) -> None:
-        """Take in who has said who it is."""
+    def _read_hellos(self, connected: Collection[int]) -> None:
+        """Read the replies of the nodes that were asked who they are."""
         if not self._asked:
             return
         for reply in self._grid.pull_messages(list(self._asked)):
@@ -48,14 +51,14 @@ class Roster:
             try:
                 if reply.has_error():
                     raise WireError(reply.error.reason)
-                self._enter(node, Hello.read(reply.content), connected)
+                self._assign(node, Hello.read(reply.content), connected)
             except WireError as error:
                 LOG.warning("node %d is left out: %s", node, error)
                 self._refused.add(node)
         late = time.monotonic() - HELLO_SECONDS
         self._asked = {id: (node, asked) for id, (node, asked) in self._asked.items() if asked > late}
 
-    def _enter(self, node: int, hello: Hello, connected: Collection[int]) -> None:
+    def _assign(self, node: int, hello: Hello, connected: Collection[int]) -> None:
         client = hello.client
         if client == -1:
             client = next((free for free in range(self._clients) if free not in self._nodes), self._clients)
@@ -64,4 +67,4 @@ class Roster:
         if self._nodes.get(client) in connected:
             raise WireError(f"client {client} is connected already, as node {self._nodes[client]}")
         self._nodes[client] = node
-        self._greeted(client, hello)
+        self._on_hello(client, hello)

@@ -1,6 +1,6 @@
-"""Triton kernels that pass over activations once: batch norm, pooling, dropout, gathering samples.
+"""Triton kernels that read activations once: batch norm, pooling, dropout, gathering samples.
 
-Laid out as in `kernels.py`, and with sums in a fixed order likewise.
+The layout is that of `product_kernels.py`, and sums have a fixed order, too.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _normalise_gradient(
     dy_, x, dx_, centre, scale, gamma, beta_gradient, gamma_gradient, sums, rows_all,
     c, MASK: tl.constexpr, SUMS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """dX = γ · scale · (dY − mean dY − x̂ · mean(dY · x̂)), zero where X's ReLU was closed; its column sums by blocks."""
+    """dX = γ · scale · (dY − mean dY − x̂ · mean(dY · x̂)), zero where X's ReLU was inactive; column sums by blocks."""
     model = tl.program_id(2).to(tl.int64)
     rows = tl.program_id(0) * BR + tl.arange(0, BR)
     channels = tl.program_id(1) * BC + tl.arange(0, BC)
@@ -145,7 +145,7 @@ def _pool_gradient(
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, MASK: tl.constexpr, SUMS: tl.constexpr,
     BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """The gradient goes to the pixel that was largest; nowhere where the ReLU that made it was closed; column sums."""
+    """The gradient goes to the largest pixel, and is zero where the ReLU that made it was inactive; column sums."""
     model = tl.program_id(2).to(tl.int64)
     dy_ += model * rows_all * C
     y += model * rows_all * C
@@ -210,7 +210,7 @@ def _gather(
     images, rows, stride, batch, top, left, flip, x, pixels,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, CX: tl.constexpr, MOVE: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
-    """Samples `rows` of (n, H, W, C) images as (…, H, W, CX), shifted and mirrored; zeros behind C."""
+    """Samples `rows` of (n, H, W, C) images as (…, H, W, CX), shifted and mirrored; zeros after channel C."""
     sample = tl.program_id(1).to(tl.int64)
     p = tl.program_id(0) * BP + tl.arange(0, BP)
     channels = tl.arange(0, CX)

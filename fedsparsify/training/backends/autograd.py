@@ -1,9 +1,8 @@
-"""Back ends that train the module itself by autograd: what the others are held to."""
+"""Back ends that train the module itself by autograd. The others are compared with them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
 
 import torch
 
@@ -11,7 +10,7 @@ from ...methods import Request, Update
 from ...notices import notice
 from ..flat import FlatModule
 from ..worker import Worker
-from .base import Setup, in_turn
+from .base import Setup, on_thread_pool
 
 
 class Threads:
@@ -21,21 +20,21 @@ class Threads:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._networks: dict[int, FlatModule] = {}
+        self._networks: dict[int, FlatModule] = {}  # by job slot
 
     @classmethod
-    def of(cls, setup: Setup) -> Self | None:
-        """For a CPU, unless the network draws from torch's own generator, which all threads share."""
-        if setup.device.type != "cpu":
-            return None
+    def refusal(cls, setup: Setup) -> str | None:
+        """Takes a CPU, unless the network draws from torch's own generator, which all threads share."""
+        if not setup.on_cpu:
+            return "it trains on a CPU"
         if draws_from_torch(setup):
             notice("this network trains one client at a time: it draws from torch's own random generator in training.")
-            return None
-        return cls(setup)
+            return "the network draws from torch's own random generator, which all threads share"
+        return None
 
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         """Every worker's answer to its request, in their order."""
-        return in_turn(self._train, workers, requests)
+        return on_thread_pool(self._train, workers, requests)
 
     def _train(self, slot: int, worker: Worker, request: Request) -> Update:
         if slot not in self._networks:
@@ -54,9 +53,9 @@ class OneByOne:
         """Nothing is needed."""
 
     @classmethod
-    def of(cls, setup: Setup) -> Self:
-        """For every network."""
-        return cls(setup)
+    def refusal(cls, setup: Setup) -> str | None:
+        """Takes every network."""
+        return None
 
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         """Every worker's answer to its request, in their order."""

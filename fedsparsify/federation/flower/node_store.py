@@ -1,4 +1,7 @@
-"""What a node keeps across rounds, in a folder of its own: Flower forgets a node's state when the node restarts."""
+"""What a node keeps across rounds, in a folder of its own: Flower forgets a node's state when the node restarts.
+
+In: masks, momentum and samples. Out: the same ones, in a later process; a damaged file counts as missing.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from ...model import Floats, Layout, Mask, SparseModel
 from ...wire.codec import decode, known_name, mask_name
 from ...wire.files import atomic
 
-MASKS = 2  # the last two: the server may not have heard of the last one
+MASKS = 2  # the last two: the server may not know yet that the node has the last one
 
 
-class Notes:
-    """Masks by their names, momentum by round, samples by where they come from. Damaged files count as absent."""
+class NodeStore:
+    """Masks by their names, momentum by round, samples by where they come from. Damaged files count as missing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -29,8 +32,8 @@ class Notes:
             raise RunError(f"{folder} cannot be made: {error.strerror}.") from error
 
     @classmethod
-    def of(cls, settings: Mapping[str, object], node: int) -> Notes:
-        """Those of a node: in the folder that it was started with, or in one of its own in Flower's home."""
+    def of(cls, settings: Mapping[str, object], node: int) -> NodeStore:
+        """The store of a node: in the folder that it was started with, or in its own folder in Flower's home."""
         home = Path(os.environ.get("FLWR_HOME", "~/.flwr")).expanduser()
         return cls(Path(str(settings.get("folder", home / "fedsparsify" / str(node)))))
 
@@ -74,7 +77,7 @@ class Notes:
             (self._folder / f"{old.hex()}.mask").unlink(missing_ok=True)
 
     def velocity(self, run: str, round: int) -> Floats | None:
-        """The client's momentum as it was before `round` of that run: a round may be played again after a crash."""
+        """The client's momentum as it was before `round` of that run: a round may be repeated after a crash."""
         before = [(number, path) for number, path in self._velocities(run) if number < round]
         return _array(max(before)[1]) if before else None
 
@@ -84,7 +87,7 @@ class Notes:
             np.save(file, velocity, allow_pickle=False)
         for number, path in sorted(self._velocities(run)):
             if number > round:
-                path.unlink(missing_ok=True)  # of rounds that are to be played again
+                path.unlink(missing_ok=True)  # of rounds that will be repeated
         for _, path in sorted(self._velocities(run))[: -most - 1]:
             path.unlink(missing_ok=True)
 
@@ -96,7 +99,7 @@ class Notes:
     def samples(
         self, key: str, make: Callable[[], tuple[Floats, NDArray[np.int64]]]
     ) -> tuple[Floats, NDArray[np.int64]]:
-        """The samples of that key; made once, as every round is a new process."""
+        """The samples of that key; computed once, as every round is a new process."""
         paths = [self._folder / f"{key}.{part}.npy" for part in ("x", "y")]
         x, y = map(_array, paths)
         if x is not None and y is not None and len(x) == len(y):

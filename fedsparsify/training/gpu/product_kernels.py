@@ -1,4 +1,4 @@
-"""Triton kernels for stacks of networks on a GPU: the products, the loss and the step. `passes.py` has the rest.
+"""Triton kernels for the products of a stack of networks: outputs, and gradients of inputs and weights.
 
 Activations are (models, rows, channels) with channels contiguous; a row is a pixel of an image, or a sample where there
 are no pixels. Weights are (models, outputs, taps, inputs): a dense layer is a convolution of one tap. A 3×3 convolution
@@ -16,13 +16,13 @@ from triton.language.extra import cuda
 
 
 def can_begin_early(capability: tuple[int, int]) -> bool:
-    """Whether a GPU and this triton know programmatic dependent launch."""
+    """Whether a GPU and this triton have programmatic dependent launch."""
     return torch.version.hip is None and capability >= (9, 0) and hasattr(cuda, "gdc_wait")
 
 
 @triton.jit
 def _begin(EARLY: tl.constexpr):
-    """EARLY: this kernel was set up while the one before still ran, and waits for it here; the next may be set up."""
+    """EARLY: this kernel was launched while the one before still ran. Allow the next launch, and wait for that one."""
     if EARLY:
         cuda.gdc_launch_dependents()
         cuda.gdc_wait()
@@ -87,7 +87,7 @@ def _input_gradient(
     MASK: tl.constexpr, SUMS: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PREC: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """dX = dY ⊛ Wᵀ, zero where the ReLU that made X was closed. SUMS: its column sums too, by blocks of rows."""
+    """dX = dY ⊛ Wᵀ, zero where the ReLU that made X was inactive. SUMS: its column sums too, by blocks of rows."""
     _begin(EARLY)
     model = tl.program_id(2).to(tl.int64)
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -125,14 +125,14 @@ def _input_gradient(
 
 @triton.jit
 def _weight_gradient(
-    dy_, x, dw, db, w, b, gone_w, gone_b, shadow, table, stride, lr, rows_all, all_values, CHUNK: tl.constexpr,
+    dy_, x, dw, db, w, b, pruned_w, pruned_b, shadow, table, stride, lr, rows_all, all_values, CHUNK: tl.constexpr,
     H: tl.constexpr, W: tl.constexpr, CX: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr, TAPS: tl.constexpr,
     TABLE: tl.constexpr, BIAS: tl.constexpr, UPDATE: tl.constexpr, SHADOW: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PREC: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """dW of one tap and one chunk of rows: a tile of outputs × inputs.
 
-    UPDATE: plain SGD in place of writing the gradient down. BIAS: db too, where a chunk is a single block of rows.
+    UPDATE: take a step of plain SGD instead of writing the gradient. BIAS: db too, where a chunk is one block of rows.
     """
     _begin(EARLY)
     NB: tl.constexpr = (CIN + BN - 1) // BN
@@ -165,9 +165,9 @@ def _weight_gradient(
     own = model * (COUT * TAPS * CIN) + outs[:, None] * (TAPS * CIN) + (tap * CIN + ins)[None, :]
     here = (outs < COUT)[:, None] & (ins < CIN)[None, :]
     if UPDATE:
-        gone = tl.load(gone_w + own, mask=here, other=1) != 0
+        pruned = tl.load(pruned_w + own, mask=here, other=1) != 0
         value = tl.load(w + own, mask=here, other=0.0)
-        value = tl.where(gone, value, value - lr * acc)
+        value = tl.where(pruned, value, value - lr * acc)
         tl.store(w + own, value, mask=here)
         if SHADOW:
             tl.store(shadow + own, value.to(shadow.dtype.element_ty), mask=here)
@@ -177,9 +177,9 @@ def _weight_gradient(
         if tile % (TAPS * NB) == 0:
             at = model * COUT + outs
             if UPDATE:
-                off = tl.load(gone_b + at, mask=outs < COUT, other=1) != 0
+                bias_pruned = tl.load(pruned_b + at, mask=outs < COUT, other=1) != 0
                 bias = tl.load(b + at, mask=outs < COUT, other=0.0)
-                tl.store(b + at, tl.where(off, bias, bias - lr * total), mask=outs < COUT)
+                tl.store(b + at, tl.where(bias_pruned, bias, bias - lr * total), mask=outs < COUT)
             else:
                 tl.store(db + at, total, mask=outs < COUT)
 
@@ -196,94 +196,3 @@ def _column_sums(x, sums, rows_all, chunk, c, BR: tl.constexpr, BC: tl.constexpr
         ok = (rows < rows_all)[:, None] & (channels < c)[None, :]
         total += tl.load(x + rows[:, None] * c + channels[None, :], mask=ok, other=0.0).to(tl.float32)
     tl.store(sums + (model * tl.num_programs(1) + split) * c + channels, tl.sum(total, 0), mask=channels < c)
-
-
-@triton.jit
-def _cross_entropy(z, labels, samples, rows, batch, classes, CLASSES: tl.constexpr):
-    """Sum of a batch's losses, and the gradient of their mean by the logits z: zero outside the batch."""
-    inside = rows < batch
-    z = tl.where(inside[:, None], tl.where((classes < CLASSES)[None, :], z, -float("inf")), 0.0)
-    label = tl.load(labels + tl.load(samples + rows, mask=inside, other=0), mask=inside, other=0)
-    top = tl.max(z, 1)
-    e = tl.exp(z - top[:, None])
-    total = tl.sum(e, 1)
-    hit = classes[None, :] == label[:, None]
-    loss = tl.log(total) + top - tl.sum(tl.where(hit, z, 0.0), 1)
-    gradient = tl.where(inside[:, None], (e / total[:, None] - hit.to(tl.float32)) / batch, 0.0)
-    return tl.sum(tl.where(inside, loss, 0.0), 0), gradient
-
-
-@triton.jit
-def _loss(logits, labels, table, stride, d, losses, batch, CLASSES: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr):
-    """Cross entropy of one model's batch, added to `losses`, and its gradient by the logits."""
-    model = tl.program_id(0).to(tl.int64)
-    classes = tl.arange(0, BC)
-    total = tl.load(losses + model)
-    for start in range(0, batch, BB):
-        rows = start + tl.arange(0, BB)
-        ok = (rows < batch)[:, None] & (classes < CLASSES)[None, :]
-        place = (model * batch + rows[:, None]) * CLASSES + classes[None, :]
-        z = tl.load(logits + place, mask=ok, other=0.0).to(tl.float32)
-        loss, gradient = _cross_entropy(z, labels, table + model * stride, rows, batch, classes, CLASSES)
-        total += loss
-        tl.store(d + place, gradient.to(d.dtype.element_ty), mask=ok)
-    tl.store(losses + model, total)
-
-
-@triton.jit
-def _last(
-    x, w, b, labels, table, stride, d, dx_, losses, batch,
-    CIN: tl.constexpr, CLASSES: tl.constexpr, BIAS: tl.constexpr, MASK: tl.constexpr, NEED: tl.constexpr,
-    BB: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, PREC: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """A small last layer of one model at once: its product, the loss and its gradient, that of its input."""
-    _begin(EARLY)
-    model = tl.program_id(0).to(tl.int64)
-    rows, classes = tl.arange(0, BB), tl.arange(0, BC)
-    here, named = (rows < batch)[:, None], classes < CLASSES
-    x += model * batch * CIN
-    dx_ += model * batch * CIN
-    w += model * CLASSES * CIN
-    z = tl.zeros((BB, BC), tl.float32)
-    for k in range(0, CIN, BK):
-        ks = k + tl.arange(0, BK)
-        a = tl.load(x + rows[:, None] * CIN + ks[None, :], mask=here & (ks < CIN)[None, :], other=0.0)
-        v = tl.load(w + classes[None, :] * CIN + ks[:, None], mask=(ks < CIN)[:, None] & named[None, :], other=0.0)
-        z = tl.dot(a, v, z, input_precision=PREC)
-    if BIAS:
-        z += tl.load(b + model * CLASSES + classes, mask=named, other=0.0)[None, :]
-    loss, gradient = _cross_entropy(z, labels, table + model * stride, rows, batch, classes, CLASSES)
-    tl.store(losses + model, tl.load(losses + model) + loss)
-    gradient = gradient.to(d.dtype.element_ty)
-    place = (model * batch + rows[:, None]) * CLASSES + classes[None, :]
-    tl.store(d + place, gradient, mask=here & named[None, :])
-    if NEED:
-        for k in range(0, CIN, BK):
-            ks = k + tl.arange(0, BK)
-            ok = here & (ks < CIN)[None, :]
-            v = tl.load(w + classes[:, None] * CIN + ks[None, :], mask=named[:, None] & (ks < CIN)[None, :], other=0.0)
-            g = tl.dot(gradient, v, input_precision=PREC)
-            if MASK:
-                g = tl.where(tl.load(x + rows[:, None] * CIN + ks[None, :], mask=ok, other=0.0) > 0, g, 0.0)
-            tl.store(dx_ + rows[:, None] * CIN + ks[None, :], g.to(dx_.dtype.element_ty), mask=ok)
-
-
-@triton.jit
-def _sgd(
-    w, g, v, pruned, shadow, count, lr, momentum,
-    MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, SHADOW: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """One step of SGD on whole buffers: mask, momentum, weights and their copy in the compute type."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    ok = i < count
-    value, gradient = tl.load(w + i, mask=ok), tl.load(g + i, mask=ok)
-    gone = tl.load(pruned + i, mask=ok, other=1) != 0
-    gradient = tl.where(gone, 0.0, gradient)
-    if MOMENTUM:
-        speed = tl.load(v + i, mask=ok) * momentum + gradient
-        tl.store(v + i, speed, mask=ok)
-        gradient = gradient + momentum * speed if NESTEROV else speed
-    value -= lr * gradient
-    tl.store(w + i, value, mask=ok)
-    if SHADOW:
-        tl.store(shadow + i, value.to(shadow.dtype.element_ty), mask=ok)

@@ -1,4 +1,7 @@
-"""What the server remembers of its clients: which mask each of them saw last, so that only what died since is sent."""
+"""Which mask each client has: the one it was sent last, so that only the changes since then are sent.
+
+In: every mask that a client was sent. Out: the mask that a client has now.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from ..model import Mask
 
 
 @dataclass
-class Memory:
-    """A mask's version is the round that sent it. Masks are kept as bitmaps, as long as a client has them."""
+class KnownMasks:
+    """A mask's version is the round that sent it. A mask is kept, as a bitmap, for as long as a client has it."""
 
     seen: dict[int, int] = field(default_factory=dict)  # client → version
     bitmaps: dict[int, NDArray[np.uint8]] = field(default_factory=dict)  # version → bitmap
@@ -24,12 +27,12 @@ class Memory:
             return None
         return np.unpackbits(bitmap, count=size).view(np.bool_)
 
-    def copy(self) -> Memory:
+    def copy(self) -> KnownMasks:
         """What it holds now; bitmaps themselves never change."""
-        return Memory(dict(self.seen), dict(self.bitmaps))
+        return KnownMasks(dict(self.seen), dict(self.bitmaps))
 
     def sent(self, client: int, version: int, mask: Mask) -> None:
-        """A client has seen this mask."""
+        """Record that a client has this mask."""
         if version not in self.bitmaps:
             self.bitmaps[version] = np.packbits(mask)
         before = self.seen.get(client)

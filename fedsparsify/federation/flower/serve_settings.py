@@ -1,0 +1,16 @@
+"""The settings of `serve` that are not settings of a run: how long a server waits, and how often it retries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...options import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings:
+    """How long a server waits for clients. It changes who takes part in a round, not what a round computes."""
+
+    deadline: float = option(600.0, "seconds that a round waits for answers")
+    wait: float = option(600.0, "seconds to wait for clients: for all at the start, later for min_clients")
+    retries: int = option(2, "how often a round with too few answers is repeated before the run stops")

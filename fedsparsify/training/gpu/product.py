@@ -1,0 +1,173 @@
+"""Dense layers and 3×3 convolutions of a GPU stack: their kernels, and the tiles that those are launched with.
+
+A ReLU is part of the layer before it. The kernel that computes the gradient of its output also masks it, so that a ReLU
+has no kernel of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from . import loss_kernels, product_kernels
+from .launch import PROGRAMS, ColumnSums, StepTensors, cdiv, column_sums, cover
+
+
+@dataclass
+class Product:
+    """A dense layer (one tap) or a 3×3 convolution (nine)."""
+
+    name: str
+    height: int
+    width: int
+    inputs: int
+    padded: int  # channels of the input as it lies in memory
+    outputs: int
+    taps: int
+    bias: bool
+    relu: bool = False
+    mask: bool = False  # the input came out of a ReLU
+    below: str = ""  # the bias of a convolution below, whose gradient is the column sums of ours
+    bias_above: bool = False  # the layer above computes our bias gradient
+    table: torch.Tensor | None = None  # (models, rows): the input is all samples, and these are the step's
+
+    def forward(self, x: torch.Tensor, tensors: StepTensors) -> torch.Tensor:
+        """Act(x ⊛ w + b)."""
+        x = self._rows(x)
+        models, rows = x.shape[:2] if self.table is None else self.table.shape
+        weight, bias = self._parameters(tensors)
+        y = weight.new_empty(models, rows, self.outputs)
+        usual = self._usual(rows, tensors)
+        bm, bn, bk, warps, stages = self._tile(models, usual, self.outputs, self.padded, y.element_size())
+        product_kernels._forward[cdiv(rows, bm), cdiv(self.outputs, bn), models](
+            *(x, weight, bias, y, *self._table(x), rows),
+            *(self.height, self.width, self.padded, self.inputs, self.outputs, self.taps),
+            *(self.table is not None, self.relu, self.bias, bm, bn, bk, tensors.precision, tensors.early),
+            **tensors.launch(warps, stages),
+        )
+        self._x = x
+        return y
+
+    def train_as_last(
+        self,
+        x: torch.Tensor,
+        tensors: StepTensors,
+        need: bool,
+        labels: torch.Tensor,
+        rows: torch.Tensor,
+        losses: torch.Tensor,
+    ) -> torch.Tensor | None:
+        """Forward, loss and backward of the last layer: one kernel where it is small, as launches cost most."""
+        models, batch = rows.shape
+        bb, bc = cover(self._usual(batch, tensors), 16, 128), cover(self.outputs, 16, 1 << 20)
+        weight, bias = self._parameters(tensors)
+        d = weight.new_empty(models, batch, self.outputs)
+        if self.table is not None or batch > bb or bb * bc > 2048 or self.inputs > 512:
+            z, bb = self.forward(x, tensors), max(1, 4096 // bc)
+            loss_kernels._loss[(models,)](z, labels, rows, rows.stride(0), d, losses, batch, self.outputs, bb, bc)
+            return self.backward(d, tensors, need)
+        self._x = x = self._rows(x)
+        dx = torch.empty_like(x)
+        loss_kernels._last[(models,)](
+            *(x, weight, bias, labels, rows, rows.stride(0), d, dx, losses, batch, self.inputs, self.outputs),
+            *(self.bias, self.mask, need, bb, bc, cover(self.inputs, 16, 128), tensors.precision, tensors.early),
+            **tensors.launch(4, 3),
+        )
+        with tensors.on_side_stream(d):
+            self._weight_gradient(d, tensors)
+        return dx if need else None
+
+    def _rows(self, x: torch.Tensor) -> torch.Tensor:
+        """The input in rows: to a dense layer all pixels of an image are one."""
+        return x if self.table is not None else x.view(len(x), -1, self.padded)
+
+    def _parameters(self, tensors: StepTensors) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weight, in the compute type, and bias; a layer without a bias gets a pointer that no kernel reads."""
+        weight = tensors.compute[f"{self.name}.weight"]
+        return weight, tensors.weights[f"{self.name}.bias"] if self.bias else weight
+
+    def _table(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return (x, 0) if self.table is None else (self.table, self.table.stride(0))
+
+    def _usual(self, rows: int, tensors: StepTensors) -> int:
+        """The rows that tiles are chosen for."""
+        return max(rows, tensors.batch * self.height * self.width)
+
+    def backward(self, d: torch.Tensor, tensors: StepTensors, need: bool) -> torch.Tensor | None:
+        """The gradient of the input, where it is needed; gradients of weight and bias into their blocks."""
+        dx = self._input_gradient(d, tensors) if need else None
+        with tensors.on_side_stream(d):  # after the input's, which needs the weights as they were
+            self._weight_gradient(d, tensors)
+        return dx
+
+    def _input_gradient(self, d: torch.Tensor, tensors: StepTensors) -> torch.Tensor:
+        models, rows, _ = d.shape
+        dx = torch.empty_like(self._x)
+        usual = self._usual(rows, tensors)
+        bm, bn, bk, warps, stages = self._tile(models, usual, self.inputs, self.outputs, d.element_size())
+        sums = ColumnSums(self.below, tensors, dx, bm)
+        product_kernels._input_gradient[cdiv(rows, bm), cdiv(self.inputs, bn), models](
+            *(d, tensors.compute[f"{self.name}.weight"], self._x, dx, sums.parts, rows),
+            *(self.height, self.width, self.inputs, self.outputs, self.taps, self.mask, sums.wanted),
+            *(bm, bn, bk, tensors.precision, tensors.early),
+            **tensors.launch(warps, stages),
+        )
+        sums.join()
+        return dx
+
+    def _weight_gradient(self, d: torch.Tensor, tensors: StepTensors) -> None:
+        models, rows, _ = d.shape
+        usual = self._usual(rows, tensors)
+        bm, bn, bk, warps, stages = self._gradient_tile(usual, d.element_size())
+        tiles = cdiv(self.outputs, bm) * cdiv(self.inputs, bn) * self.taps
+        update = tensors.gradients is None
+        splits = 1 if update else max(1, min(PROGRAMS // (tiles * models), cdiv(usual, 8 * bk)))
+        chunk = cdiv(cdiv(usual, splits), bk) * bk
+        at_once = self.bias and (update or chunk <= bk)  # the bias costs nothing where there is no loop
+        weight, bias = f"{self.name}.weight", f"{self.name}.bias"
+        bias = bias if self.bias else weight
+        into = tensors.weights if tensors.gradients is None else tensors.gradients
+        dw = into[weight] if splits == 1 else into[weight].new_empty(splits, into[weight].numel())
+        product_kernels._weight_gradient[tiles, splits, models](
+            *(d, self._x, dw, into[bias], tensors.weights[weight], tensors.weights[bias]),
+            *(tensors.pruned[weight], tensors.pruned[bias], tensors.compute[weight], *self._table(self._x)),
+            *(tensors.lr, rows, into[weight].numel(), chunk, self.height, self.width, self.padded, self.inputs),
+            *(self.outputs, self.taps, self.table is not None, at_once, update, d.element_size() < 4),
+            *(bm, bn, bk, tensors.precision, tensors.early),
+            **tensors.launch(warps, stages),
+        )
+        if splits > 1:
+            torch.sum(dw, 0, out=into[weight].view(-1))
+        if self.bias and not at_once and not self.bias_above:
+            column_sums(d, into[bias])
+
+    def _gradient_tile(self, rows: int, size: int) -> tuple[int, int, int, int, int]:
+        """Outputs, inputs and rows of a tile; warps; stages. Measured on an H200 for the shapes of cnn and vgg16."""
+        outputs, inputs = cover(self.outputs, 16, 64), cover(self.inputs, 16, 64)
+        if size == 4 and rows < 128:
+            return outputs, cover(self.inputs, 16, 32), 32, 4, 1
+        if size == 4:
+            return outputs, inputs, 32, 4, 3
+        if rows < 128:
+            return outputs, cover(self.inputs, 16, 128), cover(rows, 32, 64), 4, 3
+        least = min(self.outputs, self.inputs)
+        if least >= 256 or (rows >= 4096 and least >= 128):
+            return 128, 128, 64, 8 if max(self.outputs, self.inputs) > 128 else 4, 3
+        return outputs, inputs, 64, 4, 4
+
+    def _tile(self, models: int, rows: int, outputs: int, inputs: int, size: int) -> tuple[int, int, int, int, int]:
+        """Rows, outputs and inputs of a tile; warps; stages of the pipeline. Measured likewise."""
+        if rows < 128:
+            few = models * cdiv(outputs, 64) < PROGRAMS // 4  # small tiles, so that every multiprocessor has one
+            if few and size == 4 and inputs > 128:
+                return 16, cover(outputs, 16, 32), 128, 4, 3
+            if few and size == 4:
+                return cover(rows, 16, 32), 16, cover(inputs, 16, 64), 4, 2
+            wide = 32 if few else 64
+            return cover(rows, 32, 64), cover(outputs, 16, wide), cover(inputs, 16, 128 if few else 64), 4, 3
+        if size == 4:
+            return 64, cover(outputs, 16, 64), cover(inputs, 16, 32), 4, 3
+        wide = outputs >= 128
+        warps = 8 if wide or inputs <= outputs == 64 else 4
+        return 128, 128 if wide else cover(outputs, 16, 64), cover(inputs, 16, 64), warps, 3

@@ -1,0 +1,260 @@
+"""The SGD rule, wherever it is repeated for speed, ≡ `sgd_reference.sgd_step`.
+
+Two clients train a linear classifier, whose gradient has a closed form. Each client's batch is all of its samples, so
+that every epoch is one step and the order of the samples does not matter.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from sgd_reference import Doubles, Rule, sgd_step
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from fedsparsify import RunConfig
+from fedsparsify.methods import Fit, Request, Score
+from fedsparsify.native.machine import lanes_here
+from fedsparsify.networks import model_of
+from fedsparsify.training.backends.autograd import OneByOne, Threads
+from fedsparsify.training.backends.base import Setup
+from fedsparsify.training.backends.native import Native
+from fedsparsify.training.backends.stacked import Dense, Mapped
+from fedsparsify.training.batches import Batches
+from fedsparsify.training.flat import FlatModule
+from fedsparsify.training.native.perceptrons import Perceptrons, read_perceptron
+from fedsparsify.training.stacks.stack import Stack
+from fedsparsify.training.stacks.trainer import Trainer
+from fedsparsify.training.worker import Samples, Worker
+
+INPUTS, CLASSES, STEPS = 11, 5, 4
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A rule, and the state that it starts from."""
+
+    rule: Rule
+    pruned: bool = False
+    kept_momentum: bool = False  # the clients have a velocity from the round before
+    squares: bool = False  # squared gradients are asked for
+    samples: tuple[int, int] = (6, 6)  # of each client; a stack steps with models of unequal clients one by one
+
+
+PLAIN, MOMENTUM, NESTEROV = Rule(), Rule(momentum=0.5), Rule(momentum=0.9, nesterov=True)
+CASES = {
+    "plain": Case(PLAIN),
+    "plain, pruned": Case(PLAIN, pruned=True),
+    "plain, pruned, unequal": Case(PLAIN, pruned=True, samples=(6, 4)),
+    "momentum": Case(MOMENTUM),
+    "momentum, pruned, unequal": Case(MOMENTUM, pruned=True, samples=(6, 4)),
+    "kept momentum, pruned": Case(MOMENTUM, pruned=True, kept_momentum=True),
+    "Nesterov": Case(NESTEROV),
+    "Nesterov, kept momentum, pruned, unequal": Case(NESTEROV, True, True, samples=(6, 4)),
+    "prox": Case(replace(PLAIN, prox=0.7)),
+    "prox, pruned, unequal": Case(replace(PLAIN, prox=0.7), pruned=True, samples=(6, 4)),
+    "prox, Nesterov, kept momentum, pruned": Case(replace(NESTEROV, prox=0.7), True, True),
+    "squares": Case(PLAIN, squares=True),
+    "squares, momentum, pruned": Case(MOMENTUM, pruned=True, squares=True),
+    "squares, Nesterov, pruned, unequal": Case(NESTEROV, pruned=True, squares=True, samples=(6, 4)),
+}
+
+
+class Problem:
+    """Two clients of a case, their samples and the model that both start from."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, rng = case, np.random.default_rng(7)
+        rule = case.rule
+        self.training = RunConfig(
+            epochs=STEPS, batch_size=6, lr=rule.lr, momentum=rule.momentum, nesterov=rule.nesterov, augment="none"
+        )
+        count = sum(case.samples)
+        self.x = rng.normal(size=(count, INPUTS)).astype(np.float32)
+        self.y = rng.integers(0, CLASSES, count)
+        self.parts = np.split(np.arange(count), [case.samples[0]])
+        model = model_of(self.network())
+        self.model = model.under(rng.random(model.mask.size) < 0.5) if case.pruned else model
+        self.velocity = rng.normal(size=model.mask.size) * self.model.mask * case.kept_momentum
+
+    @staticmethod
+    def network() -> nn.Module:
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Flatten(), nn.Linear(INPUTS, CLASSES))
+
+    @property
+    def setup(self) -> Setup:
+        return Setup(self.network, Samples.on(CPU, self.x, self.y), self.training, CPU)
+
+    @property
+    def request(self) -> Request:
+        return Score(self.model, "squares") if self.case.squares else Fit(self.model, prox=self.case.rule.prox)
+
+    def workers(self) -> list[Worker]:
+        network, samples = FlatModule(self.network(), CPU), Samples.on(CPU, self.x, self.y)
+        velocity = self.velocity.astype(np.float32) if self.case.kept_momentum else None
+        return [
+            Worker(network, samples, part, self.training, 1, k, None if velocity is None else velocity.copy())
+            for k, part in enumerate(self.parts)
+        ]
+
+    def gradient(self, values: Doubles, part: np.ndarray) -> Doubles:
+        """Of the mean cross entropy of a linear classifier, in closed form."""
+        tensors = self.model.layout.views(values)
+        logits = self.x[part] @ tensors["1.weight"].T + tensors["1.bias"]
+        d = np.exp(logits - logits.max(1, keepdims=True))
+        d /= d.sum(1, keepdims=True)
+        d[np.arange(len(part)), self.y[part]] -= 1
+        d /= len(part)
+        return np.concatenate([(d.T @ self.x[part]).ravel(), d.sum(0)])
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A client after its steps. None: the implementation does not say."""
+
+    weights: Doubles
+    velocity: Doubles | None
+    squares: Doubles | None
+
+
+def by_reference(problem: Problem) -> list[Trained]:
+    trained = []
+    for part in problem.parts:
+        start = problem.model.weights.astype(np.float64)
+        weights, velocity, total = start, problem.velocity, np.zeros_like(start)
+        for _ in range(STEPS):
+            gradient = problem.gradient(weights, part)
+            weights, velocity, squares = sgd_step(
+                weights, gradient, velocity, start, problem.model.mask, problem.case.rule
+            )
+            total += squares
+        trained.append(Trained(weights, velocity, total))
+    return trained
+
+
+def by_backend(make: Callable[[Setup], object]) -> Callable[[Problem], list[Trained]]:
+    """The two clients, trained by a back end."""
+
+    def train(problem: Problem) -> list[Trained]:
+        workers = problem.workers()
+        updates = make(problem.setup).fit(workers, [problem.request] * 2)
+        return [
+            Trained(update.model.weights, None if worker.velocity is None else worker.velocity.numpy(), update.scores)
+            for worker, update in zip(workers, updates, strict=True)
+        ]
+
+    return train
+
+
+def by_native(lanes: int) -> Callable[[Problem], list[Trained]]:
+    """The native kernels, at one width of vectors."""
+
+    def make(setup: Setup) -> Native:
+        backend, layers = Native(setup), read_perceptron(setup.module, setup.layout)
+        backend.kernels = Perceptrons(layers, setup.samples, setup.training, lanes)
+        return backend
+
+    return by_backend(make)
+
+
+def by_flower_hooks(problem: Problem) -> list[Trained]:
+    """A user's own loop under `sparse_mod`: torch's optimiser, with the masks and the proximal term as hooks."""
+    from fedsparsify.federation.flower.hooks import GradientMask
+
+    rule, trained = problem.case.rule, []
+    for part in problem.parts:
+        module = problem.network()
+        tensors = {name: torch.from_numpy(value.copy()) for name, value in problem.model.tensors().items()}
+        module.load_state_dict(tensors)
+        optimizer = torch.optim.SGD(module.parameters(), rule.lr, rule.momentum, nesterov=rule.nesterov)
+        with GradientMask(Fit(problem.model, prox=rule.prox)):
+            for _ in range(STEPS):
+                optimizer.zero_grad()
+                cross_entropy(module(torch.from_numpy(problem.x[part])), torch.from_numpy(problem.y[part])).backward()
+                optimizer.step()
+        trained.append(Trained(model_of(module).weights, None, None))
+    return trained
+
+
+def by_gpu_stack(problem: Problem) -> list[Trained]:
+    """The GPU's kernels, on a GPU or under triton's interpreter."""
+    from fedsparsify.training.gpu.stack import GpuStack, orders, read_layers
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    module, samples = problem.network(), Samples.on(device, problem.x, problem.y)
+    stack = Stack(problem.model.layout, 2, device, orders(module, (INPUTS,)))
+    layers = read_layers(module, (INPUTS,))
+    assert layers
+    network = GpuStack(layers, stack, Batches(samples, False), "fp32", 6)
+    workers = problem.workers()
+    for worker in workers:
+        worker.velocity = None if worker.velocity is None else worker.velocity.to(device)
+    updates = Trainer(stack, network, problem.training, False).train(workers, [problem.request] * 2, STEPS)
+    return [
+        Trained(update.model.weights, None if worker.velocity is None else worker.velocity.cpu().numpy(), update.scores)
+        for worker, update in zip(workers, updates, strict=True)
+    ]
+
+
+IMPLEMENTATIONS: dict[str, Callable[[Problem], list[Trained]]] = {
+    "worker": by_backend(OneByOne),
+    "threads": by_backend(Threads),
+    "dense stack": by_backend(Dense),
+    "mapped stack": by_backend(Mapped),
+    **{f"native, {lanes} lanes": by_native(lanes) for lanes in (16, 8, 4) if lanes <= lanes_here()},
+}
+
+
+def check(received: list[Trained], problem: Problem) -> None:
+    for found, expected in zip(received, by_reference(problem), strict=True):
+        np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-4, atol=1e-6)
+        assert not found.weights[~problem.model.mask].any()
+        if problem.case.rule.momentum and found.velocity is not None:
+            np.testing.assert_allclose(found.velocity, expected.velocity, rtol=1e-4, atol=1e-6)
+            assert not found.velocity[~problem.model.mask].any()
+        if problem.case.squares and found.squares is not None:
+            np.testing.assert_allclose(found.squares, expected.squares, rtol=1e-4, atol=1e-7)
+
+
+def test_a_step_by_hand():
+    """One kept weight and one pruned; the anchor is the start, so that the proximal term is zero."""
+    weights, gradient, mask = np.array([1.0, 0.0]), np.array([2.0, 3.0]), np.array([True, False])
+    velocity = np.array([4.0, 0.0])
+    rule = Rule(lr=0.5, momentum=0.25, prox=8)
+    after, speed, squares = sgd_step(weights, gradient, velocity, weights, mask, rule)
+    assert (after.tolist(), speed.tolist(), squares.tolist()) == ([-0.5, 0], [3, 0], [4, 9])
+    after, _, _ = sgd_step(weights, gradient, velocity, weights, mask, replace(rule, nesterov=True))
+    assert after.tolist() == [1 - 0.5 * (2 + 0.25 * 3), 0]
+    after, _, _ = sgd_step(weights, gradient, 0 * velocity, np.array([0.75, 0]), mask, rule)
+    assert after.tolist() == [1 - 0.5 * (2 + 8 * 0.25), 0]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_the_rule_is_the_reference(implementation, case):
+    problem = Problem(CASES[case])
+    check(IMPLEMENTATIONS[implementation](problem), problem)
+
+
+@pytest.mark.parametrize("case", [name for name, case in CASES.items() if not (case.squares or case.kept_momentum)])
+def test_a_users_own_optimiser_under_the_mod_follows_the_rule(case):
+    pytest.importorskip("flwr")
+    problem = Problem(CASES[case])
+    check(by_flower_hooks(problem), problem)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("case", CASES)
+def test_the_gpus_rule_is_the_reference(case, monkeypatch):
+    if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("there is no GPU: `make kernels` sets TRITON_INTERPRET=1")
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    problem = Problem(CASES[case])
+    check(by_gpu_stack(problem), problem)
