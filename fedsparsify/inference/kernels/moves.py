@@ -106,7 +106,7 @@ def fetch(width: Any, op: Any, arena: Any, indices: Any) -> None:
 
 @inlined
 def _frames(width: Any, op: Any, arena: Any, across: Any) -> None:
-    """The usual halo, of one pixel on each side; the flag is the grid's rows."""
+    """The usual halo, of one pixel on each side; `frame_rows` are the rows of the lanes' grid."""
     row = 4 * op.target_row
     for c in range(op.channels):
         corner = arena + 4 * (op.target + c * op.target_channel)

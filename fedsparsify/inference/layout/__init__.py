@@ -1,1 +1,1 @@
-"""From fused steps to places in memory: levels, storage of every value, bands, offsets in the arena."""
+"""From fused steps to positions in memory: levels, storage of every value, bands, offsets in the arena."""

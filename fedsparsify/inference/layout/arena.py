@@ -18,9 +18,10 @@ LINE_FLOATS = 16  # of a cache line
 def allocate(level: Level, storages: dict[str, Storage], floats: int, workers: int, pools: Mapping[str, Pool]) -> int:
     """Give each value of a level an offset from `floats` on; returns the first float after them.
 
-    A value may reuse the memory of one that no later step reads. It does not at two times. Where lanes are whole
-    images the zeros around a value are written once, so that they must stay. Several workers run at once, each with a
-    band of its own or a copy of what has a halo. Convolutions that include the pool after them need no memory.
+    A value may reuse the memory of one that no later step reads, with two exceptions. Where lanes are whole images, the
+    zeros around a value are written once and must stay. Where several workers run, one may still read what another no
+    longer needs; each has a band of its own, or a copy of what has a halo. The output of a convolution that includes
+    the pool after it needs no memory.
     """
     free: list[tuple[int, int]] = []  # (size, offset)
 

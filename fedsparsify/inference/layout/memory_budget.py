@@ -1,4 +1,7 @@
-"""The memory budget of an engine: counted in exact integers, before anything is allocated."""
+"""The memory budget of an engine: counted in exact integers, before anything is allocated.
+
+Input: the bytes that a stage is about to take. Output: nothing, or an `OutOfMemory` that names what needs them.
+"""
 
 from __future__ import annotations
 
