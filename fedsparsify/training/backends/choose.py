@@ -89,8 +89,8 @@ def _on_cpu(samples: Samples, mine: Indices) -> Samples:
 def _compare(
     start: SparseModel, received: Update, expected: Update, rounding: float, loss_rounding: float
 ) -> str | None:
-    before = start.host_weights.astype(np.float64)
-    mine, theirs = (update.model.host_weights.astype(np.float64) - before for update in (received, expected))
+    before = start.host_weights
+    mine, theirs = (update.model.host_weights - before for update in (received, expected))
     if not np.isfinite(theirs).all():
         return None  # the run diverges at once, and says so
     if not abs(received.loss - expected.loss) <= loss_rounding * (1 + abs(expected.loss)):
