@@ -26,7 +26,7 @@ from ..wire.artefact import load, load_network
 from ..wire.graphs import parse_graph
 from .frontend.fusion import fuse
 from .layout.levels import GRIDS
-from .layout.memory_budget import MemoryBudget, OutOfMemory
+from .layout.memory_budget import MemoryBudget, OutOfMemory, size_of
 from .lowering.kernel_choice import KERNEL_OPTIONS
 from .planner import Planner
 from .runtime.batch_plan import BatchPlan
@@ -146,7 +146,10 @@ class Engine:
                 if threads == 1 and freed:
                     raise
             except MemoryError:
-                raise OutOfMemory("the system has less memory than the engine may take; set max_memory.") from None
+                limit = size_of(self._memory.limit)
+                raise OutOfMemory(
+                    f"the system ran out of memory below the engine's limit of {limit}; lower it."
+                ) from None
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()
         self._plans[batch] = plan

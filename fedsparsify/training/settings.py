@@ -18,8 +18,8 @@ UNSET: Any = None  # "take the data set's preset"; typed Any so that a resolved 
 class Training:
     """The settings of local training. A `RunConfig` is one, with every value set."""
 
-    epochs: int = option(4, "local epochs a round")
-    batch_size: int = option(UNSET, "samples a step; the last, smaller batch of an epoch is kept")
+    epochs: int = option(4, "local epochs per round")
+    batch_size: int = option(UNSET, "samples per step; the last, smaller batch of an epoch is kept")
     lr: float = option(UNSET, "learning rate of the local SGD")
     momentum: float = option(UNSET, "local momentum")
     nesterov: bool = option(UNSET, "Nesterov momentum")

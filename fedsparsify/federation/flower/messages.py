@@ -1,7 +1,7 @@
 """Questions and answers as Flower carries them: plain fields, and a model as bytes of our codec.
 
 A record of bytes is one object on Flower's wire; an `Array` would be three, each with requests of its own. The model
-has a record to itself, as equal objects are kept once: what ten clients are sent gets to the SuperLink one time.
+has its own record: Flower stores equal objects once, so that a model for ten clients is uploaded once.
 """
 
 from __future__ import annotations

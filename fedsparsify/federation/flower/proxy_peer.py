@@ -1,4 +1,4 @@
-"""One side of the proxy: an HTTP/1.1 stream with time limits, parsed by h11, and what a caller may use of the server.
+"""One side of the proxy: an HTTP/1.1 stream with time limits, parsed by h11, and the limits per caller.
 
 In: bytes of a stream. Out: h11's events, or a timeout.
 """

@@ -1,7 +1,8 @@
 """The table that the kernels execute: one record per operation, all numbers.
 
 Input: rows of `lowering/rows.py`. Output: the numpy record OPERATION, which the kernels read field by field. Offsets
-and distances count floats. Each kind of operation has field names of its own; names on one line share a word.
+and distances count floats. Each kind of operation has field names of its own; names on one line are alternatives for
+the same word.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ LEAST_TILE = 8  # vectors of a tile below which the sparse kernel adds in anothe
 def in_bands(
     levels: Sequence[Level], shapes: Mapping[str, Shape], lanes: int, workers: int, kinds: Mapping[str, Kind]
 ) -> list[Level]:
-    """The levels, of which the first begins with as many steps in bands as pays. Results keep their bits."""
+    """Divide the first steps into bands for as long as this is faster. Results stay the same to the bit."""
     first, *rest = levels
     last = 0
     if first.grid != (1, 1) and _fits(shapes[INPUT], first.blocks.get(INPUT, (1, 1)), first.grid, workers):
@@ -57,7 +57,7 @@ def _fits(shape: Shape, block: Pair, grid: Pair, workers: int) -> bool:
 def _divides(
     step: Step, level: Level, shapes: Mapping[str, Shape], lanes: int, workers: int, kinds: Mapping[str, Kind]
 ) -> bool:
-    """Whether each worker can make its rows of a step with the sums of the whole."""
+    """Whether bands of a step give the same bits as the whole."""
     block = level.blocks[step.name]
     if not _fits(shapes[step.name], block, level.grid, workers):
         return False

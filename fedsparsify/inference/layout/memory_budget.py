@@ -33,7 +33,7 @@ class MemoryBudget:
         self._lock = RLock()  # arrays may be freed, and so given back, while some are taken
 
     def expect(self, amount: int, what: str) -> None:
-        """Refuse what does not fit beside what is taken."""
+        """Raise `OutOfMemory` if `amount` bytes are more than is left of the budget."""
         if amount > self.limit - self.taken:
             beside = f", {size_of(self.taken)} of which are taken" if self.taken else ""
             raise OutOfMemory(
@@ -50,7 +50,7 @@ class MemoryBudget:
             finalize(owner, self._give, amount).atexit = False
 
     def zeros(self, count: int, what: str) -> Floats:
-        """So many zeros that begin at a cache line."""
+        """`count` zeros, aligned to a cache line."""
         amount = 4 * count + LINE_BYTES
         self.take(amount, what)
         try:

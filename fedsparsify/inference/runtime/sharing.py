@@ -1,9 +1,9 @@
 """The sharing policy: whether several threads serve one sample faster than one thread, at present.
 
-Input: how long runs took, shared and alone. Output: the way of the next run.
+Input: how long runs took, shared and alone. Output: whether the next run uses several threads.
 
-Half of what a layer reads was written by another core. Cores may come to have no cache in common, on a virtual machine
-for seconds at a time. Then sharing can take longer than not sharing, so that both ways are tried now and then.
+Half of what a layer reads was written by another core. On a virtual machine two cores may share no cache, for seconds
+at a time. Then one thread is faster, so that both ways are tried now and then.
 """
 
 from __future__ import annotations

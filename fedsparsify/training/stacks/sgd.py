@@ -19,7 +19,7 @@ from .stack import Stack
 class SGD:
     """SGD on a stack. Its buffers keep their addresses from round to round, so that a captured graph can read them.
 
-    Plain SGD on a CPU needs no gradient buffer: the network subtracts each gradient from its weights. A pruned weight
+    Plain SGD may need no gradient buffer: the network subtracts each gradient from its weights. A pruned weight
     was zero before the step, so setting it to zero after the step is the same as masking its gradient.
     """
 
