@@ -4,7 +4,7 @@
      ├── ConfigError       a setting is wrong, unknown or does not fit the others
      ├── DataError         a data set is absent, damaged or cannot be divided as asked
      ├── MethodError       a method of a user's own does what a method may not
-     ├── ModelError        a model, network or graph does not fit; with OutOfMemory of the engine, Untraceable of tracing
+     ├── ModelError        a model, network or graph does not fit; OutOfMemory (engine), Untraceable (tracing)
      ├── ClientError       too few clients returned a usable update
      ├── RunError          a run directory cannot be written, resumed or read
      └── WireError         bytes that are not a model
