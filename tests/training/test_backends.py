@@ -379,3 +379,12 @@ def test_the_rule_that_picks_a_back_end(network, device, augment, takers):
     refusals = {kind.name: kind.refusal(setup) for kind in BACKENDS}
     assert [name for name, reason in refusals.items() if reason is None] == takers
     assert all(reason for name, reason in refusals.items() if name not in takers)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_back_end_is_chosen_for_a_handful_of_samples(count):
+    data = load_dataset("digits")
+    labels = np.arange(count) % 2
+    few = Dataset("few", data.x_train[:count], labels, data.x_test[:4], np.array([0, 1, 0, 1]))
+    config = RunConfig(rounds=1, epochs=1, clients=1)
+    assert Simulated(config, few).environment.cohort.backend.name == "native"

@@ -65,8 +65,7 @@ def _difference(backend: Backend, setup: Setup, probe: int) -> str | None:
     order = rng.permutation(labels.size)
     # Samples of one class first: their gradients do not cancel out, which would leave little but rounding.
     order = order[np.argsort(labels[order] != labels[order[0]], kind="stable")]
-
-    parts, fits = (order[:count], order[count // 2 :][:count]), [Fit(start, epochs=1)] * 2
+    parts, fits = [order[:count]] * 2, [Fit(start, epochs=1)] * 2  # each client has its own order of them
     expected = [
         Worker(network, _on_cpu(setup.samples, mine), np.arange(mine.size), training, probe, client).answer(fit)
         for client, (mine, fit) in enumerate(zip(parts, fits, strict=True))
