@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test kernels slow fuzz check docs clean
+.PHONY: run test kernels slow chaos fuzz check docs clean
 
 run: .venv/ready
 	$(BIN)/fedsparsify run
@@ -15,7 +15,11 @@ kernels: .venv/ready
 	TRITON_INTERPRET=1 $(BIN)/pytest -m kernels -n 2 --dist worksteal
 
 slow: .venv/ready
-	TRITON_INTERPRET=1 $(BIN)/pytest -m 'slow or kernels' -n 2 --dist worksteal
+	TRITON_INTERPRET=1 $(BIN)/pytest -m '(slow and not chaos) or kernels' -n 2 --dist worksteal
+
+# Twenty rounds over a network while nodes and the server are killed: a quarter of an hour, alone on the machine.
+chaos: .venv/ready
+	$(BIN)/pytest -m chaos
 
 # Random graphs in the engine under guard pages, random networks, and a minute of coverage-guided fuzzing of files; new inputs are kept in build/, one that fails is written there too.
 fuzz: .venv/ready

@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from fedsparsify.inference.kernels.program_table import OPERATION, Kind
+from fedsparsify.inference.kernels.program_table import ROW_RECORD, Kind
 from fedsparsify.inference.lowering.convolution_rows import ConvolutionRow
 from fedsparsify.inference.lowering.encoding import columns_of, encode
 from fedsparsify.inference.lowering.rows import AddRow, BarrierRow, Clamp, HaloRow, Row, View
@@ -46,7 +46,7 @@ def test_every_kind_of_operation_has_one_kind_of_row() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_two_fields_of_a_row_share_a_word(kind: type[Row]) -> None:
     columns = ["kind", *(column for columns in columns_of(kind).values() for column in columns)]
-    fields = OPERATION.fields
+    fields = ROW_RECORD.fields
     assert fields is not None
     words = [fields[column][1] for column in columns]
     assert len(set(words)) == len(words)

@@ -17,7 +17,7 @@ from .elementwise import activate, add, affine, softmax
 from .job_words import JOB, JOB_WORDS, NEXT_JOB_WORD, PREVIOUS, WORKER
 from .moves import fetch, move, transpose_samples, write_halo
 from .pool import pool
-from .program_table import OPERATION, Kind
+from .program_table import ROW_RECORD, Kind
 from .sparse import linear, pixel_lane, small, sparse
 from .threads import exchange, next_number, wait_at, wait_for_job
 from .winograd import winograd
@@ -42,8 +42,8 @@ from .winograd import winograd
     FETCH,
     PIXEL_LANE,
 ) = (int(kind) for kind in Kind)
-ROW_BYTES, JOB_BYTES = OPERATION.itemsize, 8 * len(JOB_WORDS)
-operation = seen_as(from_dtype(OPERATION))
+ROW_BYTES, JOB_BYTES = ROW_RECORD.itemsize, 8 * len(JOB_WORDS)
+operation = seen_as(from_dtype(ROW_RECORD))
 
 
 def entries(lanes: int) -> list[Any]:

@@ -1,6 +1,6 @@
 """The table that the kernels execute: one record per operation, all numbers.
 
-Input: rows of `lowering/rows.py`. Output: the numpy record OPERATION, which the kernels read field by field. Offsets
+Input: rows of `lowering/rows.py`. Output: the numpy record ROW_RECORD, which the kernels read field by field. Offsets
 and distances count floats. Each kind of operation has field names of its own; names on one line are alternatives for
 the same word.
 """
@@ -77,5 +77,5 @@ def _record() -> np.dtype[np.void]:
     return np.dtype({"names": list(columns), "formats": kinds, "offsets": starts, "itemsize": size})
 
 
-OPERATION = _record()
+ROW_RECORD = _record()
 PLANE_GAP = 64  # bytes between the values of two frequencies; without a gap all would fall into one cache set

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.program_table import OPERATION
+from ..kernels.program_table import ROW_RECORD
 from .rows import Row
 
-Table = NDArray[np.void]  # of OPERATION records
+Table = NDArray[np.void]  # of ROW_RECORD records
 
 COLUMNS: dict[str, tuple[str, ...]] = {  # of the fields that hold several numbers
     "source": ("source", "source_channel", "source_row"),
@@ -35,7 +35,7 @@ def columns_of(kind: type[Row]) -> dict[str, tuple[str, ...]]:
 
 def encode(rows: Sequence[Row]) -> Table:
     """The table of a program; columns that a kind of row does not have are zero."""
-    table = np.zeros(len(rows), OPERATION)
+    table = np.zeros(len(rows), ROW_RECORD)
     columns_by_kind = {kind: columns_of(kind) for kind in {type(row) for row in rows}}
     for record, row in zip(table, rows, strict=True):
         record["kind"] = row.kind
