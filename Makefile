@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test kernels slow chaos fuzz check docs clean
+.PHONY: run test kernels long slow chaos fuzz check docs clean
 
 run: .venv/ready
 	$(BIN)/fedsparsify run
@@ -13,6 +13,10 @@ test: .venv/ready
 # The GPU's kernels, on a CPU under triton's interpreter; on a machine with a GPU: .venv/bin/pytest -m kernels
 kernels: .venv/ready
 	TRITON_INTERPRET=1 $(BIN)/pytest -m kernels -n 2 --dist worksteal
+
+# Kernels and signals: what CI runs beside the suite.
+long: .venv/ready
+	TRITON_INTERPRET=1 $(BIN)/pytest -m '(slow or kernels) and not flower' -n 2 --dist worksteal
 
 slow: .venv/ready
 	TRITON_INTERPRET=1 $(BIN)/pytest -m '(slow and not chaos) or kernels' -n 2 --dist worksteal

@@ -25,6 +25,7 @@ messages.Answer.content = lambda self: content(replace(self, model=os.urandom(50
 
 
 @pytest.mark.chaos
+@pytest.mark.flower
 @pytest.mark.slow
 def test_chaos(tmp_path, monkeypatch):
     config = RunConfig(clients=10, rounds=20, sparsity=0.9, min_clients=5)

@@ -77,6 +77,7 @@ def test_the_same_model_as_the_simulator_in_spite_of_strangers(tmp_path):
     check_equal(federation)
 
 
+@pytest.mark.flower
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_the_same_as_in_the_simulator(tmp_path, method):
@@ -90,6 +91,7 @@ def test_every_method_is_the_same_as_in_the_simulator(tmp_path, method):
     check_equal(federation)
 
 
+@pytest.mark.flower
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["flwr-serverapp", "flower-superlink", "flower.proxy", "serve", "serve -9"])
 def test_what_is_killed_at_the_server_goes_on_from_its_checkpoint(tmp_path, victim):
@@ -119,6 +121,7 @@ def test_what_is_killed_at_the_server_goes_on_from_its_checkpoint(tmp_path, vict
     check_equal(federation)
 
 
+@pytest.mark.flower
 @pytest.mark.slow
 def test_flowers_simulation_engine_runs_the_same_app(tmp_path):
     pytest.importorskip("ray")
@@ -129,6 +132,7 @@ def test_flowers_simulation_engine_runs_the_same_app(tmp_path):
     check_equal(federation)
 
 
+@pytest.mark.flower
 @pytest.mark.slow
 def test_the_example_runs_as_its_readme_says(tmp_path):
     script = Path(__file__).resolve().parents[3] / "examples/flower-quickstart/run.py"
