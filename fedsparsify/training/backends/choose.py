@@ -10,7 +10,7 @@ import torch
 
 from ...data.partition import Indices
 from ...methods import Fit, Update
-from ...model import SparseModel
+from ...model import Floats, SparseModel
 from ...notices import notice
 from ..flat import FlatModule
 from ..worker import Samples, Worker
@@ -89,18 +89,23 @@ def _compare(
     start: SparseModel, received: Update, expected: Update, rounding: float, loss_rounding: float
 ) -> str | None:
     before = start.host_weights
-    mine, theirs = (update.model.host_weights - before for update in (received, expected))
+    with np.errstate(invalid="ignore"):  # of a model that diverged
+        mine, theirs = (update.model.host_weights - before for update in (received, expected))
     if not np.isfinite(theirs).all():
         return None  # the run diverges at once, and says so
     if not abs(received.loss - expected.loss) <= loss_rounding * (1 + abs(expected.loss)):
         return f"its loss is {received.loss:.4g} where autograd's is {expected.loss:.4g}"
     for part in (slice(0, start.layout.trainable), slice(start.layout.trainable, None)):
-        whole = float(np.linalg.norm(theirs[part]))
+        whole = _norm(theirs[part])
         for name, place in start.layout.slices.items():
             if not part.start <= place.start < (part.stop or before.size):
                 continue
-            least = 1e-6 * float(np.linalg.norm(before[place]))  # the precision of float32
-            gap, size = float(np.linalg.norm(mine[place] - theirs[place])), float(np.linalg.norm(theirs[place]))
+            least = 1e-6 * _norm(before[place])  # the precision of float32
+            gap, size = _norm(mine[place] - theirs[place]), _norm(theirs[place])
             if not gap <= rounding * max(size, SMALL * whole) + least:
                 return f"its update of {name!r} differs from autograd's by {gap / max(size, 1e-30):.2g} of it"
     return None
+
+
+def _norm(values: Floats) -> float:
+    return float(np.linalg.norm(values.astype(np.float64)))  # a diverging model's would overflow float32
