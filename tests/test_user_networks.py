@@ -199,7 +199,7 @@ def test_each_way_to_write_a_layer(kind, monkeypatch, tmp_path):
     assert bool(notices) == (kind not in traced | {"parameter hook"})
 
 
-@settings(max_examples=int(os.environ.get("NETWORKS", "12")), deadline=None, derandomize=True)
+@settings(max_examples=int(os.environ.get("NETWORKS", "6")), deadline=None, derandomize=True)
 @given(kinds=st.lists(st.sampled_from(KINDS), min_size=2, max_size=4), inplace=st.booleans())
 def test_mixed(kinds, inplace, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
