@@ -14,7 +14,7 @@ from .base import Attributes, Floats, FrontEnd, Onnx, Operation, Shape, Tensors,
 class AdaptiveAvgPool2d(Operation):
     """Window i of n over a side reaches from ⌊i · side / n⌋ to ⌈(i + 1) · side / n⌉."""
 
-    name, images = "adaptive_avg_pool2d", True
+    name = "adaptive_avg_pool2d"
     attributes = {"size": pair_of(1)}
     modules, functions = ("AdaptiveAvgPool2d",), {"adaptive_avg_pool2d": "read_call"}
 

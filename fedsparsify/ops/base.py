@@ -114,7 +114,6 @@ class Operation:
     tensors: ClassVar[Mapping[str, int]] = {}  # role → dimensions
     optional: ClassVar[Mapping[str, int]] = {}  # the same, for tensors that may be missing
     attributes: ClassVar[Mapping[str, Check]] = {}  # name → whether a value fits
-    images: ClassVar[bool] = False  # whether it takes (channels, height, width) alone
 
     # How PyTorch spells it.
     modules: ClassVar[tuple[str, ...]] = ()  # classes of torch.nn

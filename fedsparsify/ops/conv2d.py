@@ -32,7 +32,7 @@ from .windows import counts, padded, sliding
 class Conv2d(Operation):
     """Weight (out, in / groups, height, width); zeros around the image."""
 
-    name, images = "conv2d", True
+    name = "conv2d"
     tensors, optional = {"weight": 4}, {"bias": 1}
     attributes = {
         "stride": pair_of(1),

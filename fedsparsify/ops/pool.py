@@ -14,7 +14,6 @@ from .windows import counts, overhang
 class Pool(Operation):
     """A pool of windows of one size."""
 
-    images = True
     attributes = {"kernel": pair_of(1), "stride": pair_of(1), "padding": pair_of(0), "ceil": truth}
 
     @staticmethod

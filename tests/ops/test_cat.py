@@ -79,3 +79,13 @@ def test_what_does_not_fit_is_named():
         shapes_of([conv, cat], {"w": (2, 3, 1, 1)}, (3, 8, 8))
     with pytest.raises(ModelError, match="layer 'c': the engine concatenates values whose channels"):
         Engine(model_of(nn.Linear(1, 1)), graph=[Node("cat", "c", ("input", "input"))])
+
+
+@pytest.mark.parametrize("doublings", [26, 40, 3000])
+def test_channels_that_double_again_and_again_are_refused_before_they_are_stored(doublings):
+    sizes = {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "groups": 1}
+    graph = [Node("conv2d", "0", ("input",), {"weight": "w"}, sizes)]
+    graph += [Node("cat", f"{k + 1}", (f"{k}", f"{k}")) for k in range(doublings)]
+    model = SparseModel.dense(Layout((TensorSpec("w", (1, 1, 1, 1)),)), np.ones(1, np.float32))
+    with pytest.raises(ModelError, match=r"needs .* of memory"):
+        Engine(model, graph=graph, max_memory=10**8)

@@ -124,6 +124,9 @@ class Fusion:
             flat = len(tensor.shape) < 2
             left = tensor.values.size if isinstance(tensor, Survivors) else tensor.size
             kept += 8 * prod(tensor.shape) if flat else 12 * left + 4 * tensor.shape[0]
+        self._take(node, kept)
+
+    def _take(self, node: Node, kept: int) -> None:
         self.memory.expect(3 * kept, f"layer {node.output!r}")  # copies on the way
         self.memory.take(kept, f"layer {node.output!r}")
 
@@ -214,25 +217,24 @@ class Fusion:
 
         A convolution of one weight per channel copies a value exactly, at the cost of a copy.
         """
-        inputs, shapes = self._inputs(node), [self.shapes[name] for name in node.inputs]
+        shapes = [self.shapes[name] for name in node.inputs]
         channels = [shape[0] for shape in shapes if shape is not None and shape[0] is not None]
-        if len(channels) < len(inputs):
+        if len(channels) < len(node.inputs):
             raise ModelError("the engine concatenates values whose channels some layer's weights tell.")
-        total, first, sums = sum(channels), 0, ""
-        for number, (source, count) in enumerate(zip(inputs, channels, strict=True)):
-            flat = shapes[number] is not None and len(shapes[number] or ()) == 1
+        flat, total, first = self.shapes[node.output] == (sum(channels),), sum(channels), 0
+        self._take(node, 24 * total + 4 * total * len(channels))  # weights, their places, and biases
+        sums = ""
+        for number, (source, count) in enumerate(zip(self._inputs(node), channels, strict=True)):
             places = (first + np.arange(count)) * count + np.arange(count)
             weight = Weights.of(Survivors((total, count, 1, 1), places, np.ones(count, np.float32)))
-            last = number == len(inputs) - 1
             placed = self._unused(f"{node.output}.{number}")
             self.steps[placed] = Conv(placed, (source,), weight, np.zeros(total, np.float32), flat=flat)
             if number:
+                last = number == len(channels) - 1
                 added = node.output if last else self._unused(f"{placed}.sum")
                 self.steps[added] = Add(added, (sums, placed))
-                sums = added
-            else:
-                sums = placed
-            first += count
+                placed = added
+            sums, first = placed, first + count
         self.names[node.output] = node.output
 
     def flatten(self, node: Node) -> None:
