@@ -21,6 +21,7 @@ class AtInitialisation(Method):
     """Round 0 scores the initialised model and prunes it; the rounds after it are FedAvg under that mask."""
 
     first_round: ClassVar[int] = 0
+    averages: ClassVar[bool] = True
 
     sparsity: float = option(0.9, "sparsity of the mask, a fraction in [0, 1)")
     probe: Literal["client", "all"] = option("client", "which clients score: one at random, or all by samples")

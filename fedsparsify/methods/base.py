@@ -205,11 +205,14 @@ class Method:
     first_round: ClassVar[int] = 1  # 0: there is a round before the first, which finds the mask
     exact: ClassVar[bool] = True  # the schedule's sparsity is met to the parameter
     regrows: ClassVar[bool] = False  # pruned entries may return
+    averages: ClassVar[bool] = True  # from round 1 on, `merge` starts with the mean of models under the round's mask
 
     rounds: int = 1
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
+        if "merge" in vars(cls) and "averages" not in vars(cls):
+            cls.averages = False  # a merge of its own has to say what it does
         check_options(cls)
         complete_docstring(cls)
 
@@ -265,6 +268,8 @@ def tally_scored(updates: Iterable[Update]) -> tuple[Tally, Floats]:
 @dataclass(frozen=True, kw_only=True)
 class Purging(Method):
     """Base of the methods whose server prunes: weighted mean, then keep the highest scores."""
+
+    averages: ClassVar[bool] = True
 
     sparsity: float = option(0.9, "final sparsity S_T, a fraction in [0, 1)")
 

@@ -198,3 +198,14 @@ def test_statistics_are_averaged_and_never_pruned():
     merged = FedSparsifyGlobal(rounds=1, sparsity=0.5).merge(1, model, updates, RNG)
     assert merged.weights.tolist() == [0, 2, pytest.approx(0.0025)]
     assert merged.nonzero == 2
+
+
+def test_which_methods_average():
+    averaging = {name for name, kind in METHODS.items() if kind.averages}
+    assert averaging == set(METHODS) - {"fedsparsify-local", "prunefl", "feddst"}
+
+    class Own(METHODS["fedsparsify-global"]):
+        def merge(self, round, model, updates, rng):
+            return super().merge(round, model, updates, rng)
+
+    assert not Own.averages
