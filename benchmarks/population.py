@@ -32,7 +32,7 @@ def play(clients: int, rounds: int) -> tuple[float, float]:
     config = RunConfig(data="fashion-mnist", rounds=rounds, clients=clients, participation=10 / clients)
     federation = Simulated(config, Dataset("random", x, y, x[:100], y[:100]))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    entries = [entry for _, entry in run_rounds(federation, config.method, federation.initial(), 1, rounds, 0)]
+    entries = [entry for _, entry, _ in run_rounds(federation, config.method, federation.initial(), 1, rounds, 0)]
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return statistics.median(entry.seconds for entry in entries[1:]), (after - before) / 1024
 

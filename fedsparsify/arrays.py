@@ -59,6 +59,15 @@ def copy(array: Array) -> Array:
     return array.copy() if isinstance(array, np.ndarray) else array.clone()
 
 
+def joined(first: FloatArray, second: FloatArray) -> FloatArray:
+    """A new array of both, one after the other, on the device of the second."""
+    if isinstance(second, np.ndarray):
+        return np.concatenate([to_numpy(first), second]).astype(np.float32, copy=False)
+    import torch
+
+    return torch.cat([torch.as_tensor(first).to(second), second])
+
+
 def filled(like: Array, size: int, value: float, dtype: str) -> Array:
     """A new flat array of `value`, on the device of `like`."""
     if isinstance(like, np.ndarray):
@@ -98,6 +107,11 @@ def magnitude(array: FloatArray) -> FloatArray:
     return np.abs(array) if isinstance(array, np.ndarray) else array.abs()
 
 
+def sign(array: FloatArray) -> FloatArray:
+    """−1, 0 or 1 for each entry."""
+    return np.sign(array) if isinstance(array, np.ndarray) else array.sign()
+
+
 def float64(array: Array) -> Array:
     """The array in double precision."""
     return array.astype(np.float64) if isinstance(array, np.ndarray) else array.double()
@@ -105,7 +119,7 @@ def float64(array: Array) -> Array:
 
 def float32(array: Array) -> FloatArray:
     """The array in single precision."""
-    return array.astype(np.float32) if isinstance(array, np.ndarray) else array.float()
+    return array.astype(np.float32, copy=False) if isinstance(array, np.ndarray) else array.float()
 
 
 def add_scaled(total: Array, array: Array, weight: float) -> None:

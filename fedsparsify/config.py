@@ -16,7 +16,7 @@ from typing import Any
 from . import toml
 from .data import check_known, check_seed, parse_split, preset_of
 from .errors import ConfigError
-from .methods import METHODS, Blaming, Method, method_class, target_of
+from .methods import METHODS, Blaming, Method, check_unchanging, method_class, target_of
 from .options import complete_docstring, option, read_settings, settings
 from .schedule import check_at_least
 from .text import plain
@@ -78,6 +78,7 @@ class RunConfig(Training):
             object.__setattr__(self, name, value)
         with Blaming(kind, "__init__"):
             method = kind(**table, rounds=self.rounds)
+        check_unchanging(method)
         object.__setattr__(self, "method", method)
         object.__setattr__(self, "sparsity", None)
         self._check()

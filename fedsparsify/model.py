@@ -176,6 +176,12 @@ class SparseModel:
         model.__dict__.update(finite=finite, pruned=self.pruned)  # values of the cached properties
         return model
 
+    def with_trainable(self, values: FloatArray) -> SparseModel:
+        """Other trainable weights under the same mask, with the same statistics."""
+        weights = arrays.joined(values, self.weights[self.layout.trainable :])
+        arrays.zero_where(weights[: self.layout.trainable], ~self.mask)
+        return SparseModel(self.layout, weights, self.mask)
+
     def beside(self, array: Array) -> SparseModel:
         """The same model on the device of `array`."""
         weights, mask = arrays.placed(self.weights, array), arrays.placed(self.mask, array)

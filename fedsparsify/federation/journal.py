@@ -16,14 +16,16 @@ import torch
 from ..config import RunConfig, to_toml
 from ..data import Dataset
 from ..errors import RunError
-from ..model import Floats, SparseModel
+from ..model import SparseModel
 from ..notices import notice
+from ..state import State
 from ..stopping import ending, uninterrupted
 from ..wire.artefact import save
 from .checkpoint import Checkpoint, anew
 from .folder import RunFolder
 from .known_masks import KnownMasks
 from .ledger import Entry, Ledger, read_history
+from .rounds import Played
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,14 @@ class Journal:
             notice(f"{folder.path} has no checkpoint yet: the run begins at its first round.")
 
     @property
-    def velocities(self) -> dict[int, Floats]:
-        """Momentum of the clients where the run goes on."""
-        return self._state.velocities if self._state else {}
+    def server(self) -> State:
+        """What the server keeps, where the run goes on."""
+        return self._state.server if self._state else {}
+
+    @property
+    def clients(self) -> dict[int, State]:
+        """What the clients keep, where the run goes on."""
+        return self._state.clients if self._state else {}
 
     def start(self, initial: Callable[[], SparseModel]) -> tuple[SparseModel, int]:
         """The model to go on from, and the first round to run."""
@@ -101,9 +108,9 @@ class Journal:
 
     def keep(
         self,
-        rounds: Iterable[tuple[SparseModel, Entry]],
+        rounds: Iterable[Played],
         model: SparseModel,
-        velocities: dict[int, Floats],
+        clients: dict[int, State],
         on_round: Callable[[Entry], None] | None = None,
     ) -> SparseModel:
         """Write every round as it ends. Returns the last model: `model` itself where no round is left.
@@ -120,11 +127,12 @@ class Journal:
         state: Checkpoint | None = None  # of the last round, where it is not being written
         writer = ThreadPoolExecutor(1, initializer=_use_own_stream)
         try:
-            for model, entry in rounds:
+            for model, entry, server in rounds:
                 with uninterrupted():
                     self.ledger.append(entry)
                     if path:
-                        state = Checkpoint(entry.round, model, dict(velocities), self.known_masks.copy(), settings)
+                        masks = self.known_masks.copy()
+                        state = Checkpoint(entry.round, model, server, dict(clients), masks, settings)
                     due = entry.round % config.checkpoint_every == 0 or entry.round == config.rounds
                     if path and state and due:
                         if written:

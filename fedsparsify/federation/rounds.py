@@ -8,13 +8,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from ..arrays import all_finite
 from ..errors import ClientError
-from ..methods import Method, Update, begun, cohort_of, merged, target_of
-from ..model import Floats, SparseModel
+from ..methods import Method, ServerContext, Update, begun, cohort_of, merged, target_of
+from ..model import SparseModel
+from ..state import State
 from .diagnosis import MeanOfUpdates, Probed
 from .ledger import Entry
 
@@ -31,15 +33,15 @@ class Evaluated(Protocol):
 class Federation(Protocol):
     """Carries a method's question to the clients and streams their answers back."""
 
-    def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
-        """The clients' answers, as they come."""
+    def ask(self, method: Method, round: int, model: SparseModel, sent: State) -> Iterator[Update]:
+        """The clients' answers, as they come; `sent` goes to them beside the model."""
 
     def evaluate(self, model: SparseModel) -> Evaluated:
         """How good the model is on the server's test samples."""
 
     @property
-    def velocities(self) -> dict[int, Floats]:
-        """Momentum that clients keep across rounds, where they do."""
+    def kept(self) -> dict[int, State]:
+        """What clients keep across rounds, where a simulation holds it for them."""
 
 
 class UpdateFilter:
@@ -76,6 +78,8 @@ class UpdateFilter:
             weights = update.model.on_host().weights
             count = int(np.count_nonzero(~np.isfinite(weights)))
             return f"{count:,} of its weights are NaN or infinite"
+        if not all(map(all_finite, update.sent.values())):
+            return "what it sent beside its model is NaN or infinite"
         trainable = self._expected.layout.trainable
         if update.scores is not None and update.scores.shape != (trainable,):
             return f"it sent scores of shape {update.scores.shape} for {trainable:,} entries"
@@ -89,6 +93,14 @@ class UpdateFilter:
         return self._loss / self.samples if self.samples else float("nan")
 
 
+class Played(NamedTuple):
+    """What a round ends with."""
+
+    model: SparseModel
+    entry: Entry
+    state: State  # the server's
+
+
 def run_rounds(
     federation: Federation,
     method: Method,
@@ -98,22 +110,27 @@ def run_rounds(
     seed: int,
     min_clients: int = 1,
     probe: Callable[[SparseModel], Probed] | None = None,
-) -> Iterator[tuple[SparseModel, Entry]]:
-    """Run the rounds `first … last` from `model`, yielding the model and the ledger's entry after each.
+    state: State | None = None,
+    clients: int = 1,
+) -> Iterator[Played]:
+    """Run the rounds `first … last` from `model`, yielding what each ends with.
 
-    With a `probe`, each entry also has the terms of the paper's Theorem 1.
+    With a `probe`, each entry also has the terms of the paper's Theorem 1. `state` is the server's, of the round
+    before `first`; `clients` is the number of clients of the run.
     """
+    state = state or {}
     if first == method.first_round:
         model = begun(method, model)
     for t in range(first, last + 1):
         began = time.perf_counter()
         rng = np.random.default_rng(np.random.SeedSequence([seed, t], spawn_key=(1,)))
-        filtered = UpdateFilter(federation.ask(method, t, model), model)
+        sent = {name: state[name] for name in method.broadcasts if name in state}
+        filtered = UpdateFilter(federation.ask(method, t, model, sent), model)
         cohort = cohort_of(method, t)
         least = min_clients if cohort is None else int(min(min_clients, cohort))
         updates = enough(filtered, least, t)
         mean = MeanOfUpdates(updates) if probe else None
-        after = merged(method, t, model, mean or updates, rng)
+        after, state = merged(method, t, model, mean or updates, rng, ServerContext(state, clients))
         evaluation = federation.evaluate(after)
         asked = filtered.accepted + len(filtered.refused)
         entry = Entry(
@@ -124,7 +141,7 @@ def run_rounds(
             sparsity=after.sparsity,
             nonzero=after.nonzero,
             clients=filtered.accepted,
-            download_params=asked * model.nonzero,
+            download_params=asked * (model.nonzero + len(sent) * (model.layout.trainable - model.pruned)),
             upload_params=filtered.upload_params,
             download_bytes=filtered.download_bytes,
             upload_bytes=filtered.upload_bytes,
@@ -137,7 +154,7 @@ def run_rounds(
         if probe and mean:
             step = target_of(method, t) - (target_of(method, t - 1) if t > 1 else 0.0)
             entry = replace(entry, **asdict(mean.diagnosis(t, probe(after), model, after, step)))
-        yield after, entry
+        yield Played(after, entry, state)
         model = after
 
 

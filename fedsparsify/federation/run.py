@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..config import RunConfig
 from ..data import Dataset, holdings, load_dataset
+from ..state import under
 from ..stopping import listening
 from ..wire.files import atomic
 from .environment import Environment
@@ -83,13 +84,24 @@ def _run(
     if folder:
         with atomic(folder.partition) as file:
             file.write(json.dumps(holdings(dataset.y_train, federation.parts, dataset.classes).tolist()).encode())
-    federation.velocities.update(journal.velocities)
+    federation.kept.update(journal.clients)
     carrier = Wired(federation, config.wire_precision, journal.known_masks) if config.wire else federation
     model, first = journal.start(federation.initial)
     model = federation.place(model)
     probe = federation.probe if config.diagnose else None
-    rounds = run_rounds(carrier, config.method, model, first, config.rounds, config.seed, config.min_clients, probe)
-    model = journal.keep(rounds, model, federation.velocities, on_round)
+    rounds = run_rounds(
+        carrier,
+        config.method,
+        model,
+        first,
+        config.rounds,
+        config.seed,
+        config.min_clients,
+        probe,
+        under(journal.server, model),
+        config.clients,
+    )
+    model = journal.keep(rounds, model, federation.kept, on_round)
     return journal.finish(model, dataset, federation.graph_of(model))
 
 

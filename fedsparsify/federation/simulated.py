@@ -15,8 +15,9 @@ from ..config import RunConfig
 from ..data import Dataset, partition
 from ..data.partition import Indices
 from ..methods import Method, Update, ask_client, cohort_of, until_diverged
-from ..model import Floats, SparseModel
+from ..model import SparseModel
 from ..networks import model_of
+from ..state import State, under
 from ..training.flat import FlatModule
 from ..training.step_times import step_times
 from ..training.worker import Evaluation, Samples, Worker, evaluate, loss_and_gradient
@@ -38,7 +39,7 @@ class Simulated:
         self.parts: list[Indices] = partition(dataset.y_train, config.clients, config.split, config.seed)
         self._network = FlatModule(build_for(config, dataset), self._device)
         check_batches(self._network, config, self.parts, dataset)
-        self.velocities: dict[int, Floats] = {}
+        self.kept: dict[int, State] = {}
 
     def initial(self) -> SparseModel:
         """The model that every run with this seed starts from."""
@@ -48,11 +49,12 @@ class Simulated:
         """The model where this federation trains: on a GPU it stays there from round to round."""
         return model if self._device.type == "cpu" else model.beside(self._network.weights)
 
-    def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
+    def ask(self, method: Method, round: int, model: SparseModel, sent: State | None = None) -> Iterator[Update]:
         """Every participant's answer; the cohort advances in lock-step, and all that train are one computation."""
         asked = participants(self._config, round, cohort_of(method, round))
-        workers = [self._worker(round, client) for client in asked]
-        clients = [until_diverged(ask_client(method, round, model)) for _ in workers]
+        workers = [self._worker(round, client, model) for client in asked]
+        contexts = [worker.context(self._dataset.classes, sent or {}) for worker in workers]
+        clients = [until_diverged(ask_client(method, round, model, me)) for me in contexts]
         pending = {i: next(client) for i, client in enumerate(clients)}
         done: dict[int, Update] = {}
         while pending:
@@ -68,21 +70,13 @@ class Simulated:
                     done[i] = end.value
         for i, worker in enumerate(workers):
             update = done.pop(i)
-            if self._config.keep_optimizer and worker.velocity is not None and update.model.finite:
-                self.velocities[worker.client] = worker.velocity.cpu().numpy()  # else the client has its last one
-            yield replace(update, client=worker.client)
+            if (kept := worker.kept(update)) is not None:
+                self.kept[worker.client] = kept
+            yield replace(update, client=worker.client, state=None)
 
-    def _worker(self, round: int, client: int) -> Worker:
-        velocity = self.velocities.get(client)
-        return Worker(
-            self._network,
-            self.environment.train,
-            self.parts[client],
-            self._config,
-            round,
-            client,
-            None if velocity is None else velocity.copy(),  # it is trained in place, and may be being written to disk
-        )
+    def _worker(self, round: int, client: int, model: SparseModel) -> Worker:
+        state = under(self.kept.get(client, {}), model)
+        return Worker(self._network, self.environment.train, self.parts[client], self._config, round, client, state)
 
     def measure_times(self) -> str:
         """How long a training step takes here, as the setting `times` of a method names it."""

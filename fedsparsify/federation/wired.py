@@ -5,15 +5,18 @@ In: any other federation. Out: the same answers after encoding and decoding, wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 
 from .. import arrays
+from ..errors import WireError
 from ..methods import Method, Update
 from ..model import Floats, Layout, Mask, SparseModel, TensorSpec
+from ..state import State, layout_of, mask_of, of_model
+from ..state import as_model as carried
 from ..wire.codec import decode, encode
 from ..wire.values import Precision
 from .known_masks import KnownMasks
@@ -27,8 +30,9 @@ class Wired:
         self._inner, self._precision = inner, precision
         self.known_masks = known_masks or KnownMasks()
 
-    def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
+    def ask(self, method: Method, round: int, model: SparseModel, sent: State | None = None) -> Iterator[Update]:
         """The clients' answers as the server decodes them."""
+        beside = len(encode_state(sent, model)) if sent else 0
         downloads: dict[int | None, int] = {}  # clients that saw the same mask last are sent the same blob
         mask = arrays.to_numpy(model.mask)
         arrived = model if self._precision == "fp32" else self._carry(model, None)[1]
@@ -36,15 +40,16 @@ class Wired:
         def upload(update: Update) -> Update:
             size, decoded = self._carry(update.model, mask if update.model.layout == model.layout else None)
             size += 0 if update.scores is None else len(encode(as_model(update.scores)))
+            size += len(encode_state(update.sent, model)) if update.sent and update.finite else 0
             return replace(update, model=decoded, upload_bytes=size)
 
         with ThreadPoolExecutor() as pool:
-            for update in pool.map(upload, self._inner.ask(method, round, arrived)):
+            for update in pool.map(upload, self._inner.ask(method, round, arrived, sent or {})):
                 version = self.known_masks.seen.get(update.client)
                 if version not in downloads:
                     downloads[version] = self._carry(model, self.known_masks.mask(version, mask.size))[0]
                 self.known_masks.sent(update.client, round, mask)
-                yield replace(update, download_bytes=downloads[version])
+                yield replace(update, download_bytes=downloads[version] + beside)
 
     def _carry(self, model: SparseModel, known: Mask | None) -> tuple[int, SparseModel]:
         """How many bytes a model takes, and what arrives."""
@@ -60,11 +65,26 @@ class Wired:
         return self._inner.evaluate(model)
 
     @property
-    def velocities(self) -> dict[int, Floats]:
-        """Momentum stays with the clients."""
-        return self._inner.velocities
+    def kept(self) -> dict[int, State]:
+        """What clients keep is not sent."""
+        return self._inner.kept
 
 
 def as_model(scores: Floats) -> SparseModel:
     """Scores as what the codec carries: one dense tensor. They span many scales, and are never rounded."""
     return SparseModel.dense(Layout((TensorSpec("scores", scores.shape),)), np.ravel(scores))
+
+
+def encode_state(state: State, model: SparseModel) -> bytes:
+    """Arrays that travel beside a model, as one blob. The receiver knows their names, and the model's mask."""
+    names = tuple(state)
+    return encode(carried(state, names, model), mask_of(names, model), layout_known=True)
+
+
+def decode_state(blob: bytes, names: Sequence[str], model: SparseModel) -> State:
+    """The arrays of that blob. Raises WireError if it is not one of these names under the model's mask."""
+    layout, mask = layout_of(names, model.layout), mask_of(names, model)
+    received = decode(blob, mask, layout)
+    if not np.array_equal(received.host_mask, mask):
+        raise WireError("what was sent beside the model has another mask than the model")
+    return of_model(received, model.weights)

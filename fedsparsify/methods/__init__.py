@@ -5,21 +5,10 @@ from __future__ import annotations
 from ..errors import ConfigError
 from ..plugins import load_named
 from .at_initialisation import AtInitialisation
-from .base import (
-    Client,
-    Fit,
-    Gradual,
-    Method,
-    Purging,
-    Request,
-    Score,
-    Update,
-    run_client,
-    tally,
-    tally_scored,
-    until_diverged,
-)
-from .checked import Blaming, ask_client, begun, cohort_of, merged, target_of
+from .base import Averaging, Gradual, Merged, Method, Purging, Scheduled, tally, tally_scored
+from .checked import Blaming, ask_client, begun, check_unchanging, cohort_of, merged, target_of
+from .composed import FedAdagrad, FedAdam, FedAvgM, FedDyn, FedYogi, Scaffold
+from .context import ClientContext, ServerContext
 from .fedavg import FedAvg, FedAvgMFL
 from .feddst import FedDST
 from .fedprox import FedProx
@@ -29,12 +18,19 @@ from .grasp import Grasp
 from .oneshot import OneShot, OneShotFT
 from .prunefl import PruneFL
 from .random import Random
+from .requests import Client, Fit, Request, Score, Update, run_client, until_diverged
 from .snip import Snip
 
 METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,
     "fedavg-mfl": FedAvgMFL,
     "fedprox": FedProx,
+    "fedavgm": FedAvgM,
+    "fedadam": FedAdam,
+    "fedyogi": FedYogi,
+    "fedadagrad": FedAdagrad,
+    "feddyn": FedDyn,
+    "scaffold": Scaffold,
     "fedsparsify-global": FedSparsifyGlobal,
     "fedsparsify-local": FedSparsifyLocal,
     "random": Random,
@@ -63,17 +59,25 @@ def method_class(name: str) -> type[Method]:
 __all__ = [
     "METHODS",
     "AtInitialisation",
+    "Averaging",
     "Blaming",
     "Client",
+    "ClientContext",
+    "FedAdagrad",
+    "FedAdam",
     "FedAvg",
+    "FedAvgM",
     "FedAvgMFL",
     "FedDST",
+    "FedDyn",
     "FedProx",
     "FedSparsifyGlobal",
     "FedSparsifyLocal",
+    "FedYogi",
     "Fit",
     "Gradual",
     "Grasp",
+    "Merged",
     "Method",
     "OneShot",
     "OneShotFT",
@@ -81,11 +85,15 @@ __all__ = [
     "Purging",
     "Random",
     "Request",
+    "Scaffold",
+    "Scheduled",
     "Score",
+    "ServerContext",
     "Snip",
     "Update",
     "ask_client",
     "begun",
+    "check_unchanging",
     "cohort_of",
     "merged",
     "method_class",

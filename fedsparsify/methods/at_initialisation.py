@@ -13,21 +13,25 @@ from ..model import Floats, SparseModel
 from ..options import option
 from ..schedule import ConstantSchedule, Schedule, check_at_least
 from ..scores import keep_top, weight_tensors_first
-from .base import Client, Fit, Method, Score, Update, tally_scored
+from .base import Averaging, Merged, tally_scored
+from .context import ClientContext, ServerContext
+from .requests import Client, Score, Update
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtInitialisation(Method):
+class AtInitialisation(Averaging):
     """Round 0 scores the initialised model and prunes it; the rounds after it are FedAvg under that mask."""
 
     first_round: ClassVar[int] = 0
     averages: ClassVar[bool] = True
+    corrects: ClassVar[bool] = True
 
     sparsity: float = option(0.9, "sparsity of the mask, a fraction in [0, 1)")
     probe: Literal["client", "all"] = option("client", "which clients score: one at random, or all by samples")
     per_class: int = option(10, "samples per class in the batch that a client scores with")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_at_least("method.per_class", self.per_class, 1)
 
     @property
@@ -47,17 +51,24 @@ class AtInitialisation(Method):
         """One client in round 0, or all."""
         return None if round else {"client": 1, "all": math.inf}[self.probe]
 
-    def client(self, round: int, model: SparseModel) -> Client:
+    def client(self, round: int, model: SparseModel, me: ClientContext | None = None) -> Client:
         """Score in round 0, fit afterwards."""
         if round:
-            return (yield Fit(model))
+            return (yield from super().client(round, model, me))
         answer = yield self.question(model)
         assert answer.scores is not None
         return answer.only_scores(self.score(model.on_host(), answer.scores))
 
-    def merge(self, round: int, model: SparseModel, updates: Iterable[Update], rng: np.random.Generator) -> SparseModel:
-        """Make the mask in round 0; weighted mean afterwards."""
+    def merge(
+        self,
+        round: int,
+        model: SparseModel,
+        updates: Iterable[Update],
+        rng: np.random.Generator,
+        server: ServerContext | None = None,
+    ) -> Merged:
+        """Make the mask in round 0; average afterwards."""
         if round:
-            return super().merge(round, model, updates, rng)
+            return super().merge(round, model, updates, rng, server)
         _, scores = tally_scored(updates)
         return model.under(keep_top(weight_tensors_first(scores, model.layout), self.sparsity))

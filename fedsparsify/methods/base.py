@@ -1,177 +1,33 @@
-"""What a method is: the client's and the server's half of an algorithm, without state, I/O or a training loop.
+"""What a method is: the client's and the server's half of an algorithm, without I/O or a training loop.
 
 `client` is a generator. It yields requests (`Fit`, `Score`) and is sent the answers, so the same code serves one
-worker, a whole cohort advanced in lock-step, and a client at the other end of a network.
+worker, a whole cohort advanced in lock-step, and a client at the other end of a network. What either half remembers
+from round to round goes in and comes out as a value (`state.py`): a method itself never changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from ..arrays import BoolArray, FloatArray
+from ..arrays import FloatArray
 from ..average import MeanOf, Tally
-from ..errors import ModelError
+from ..errors import ConfigError
 from ..model import Floats, SparseModel
 from ..options import check_options, complete_docstring, option
 from ..schedule import ConstantSchedule, GradualSchedule, Schedule
 from ..scores import keep_top, magnitude
-from ..text import plain
+from ..state import State
+from .context import ClientContext, ServerContext
+from .corrections import CONTROL, Correction, Received, corrected, remembered, server_step
+from .requests import Client, Fit, Update
+from .server_optimizers import ADAPTIVE, ServerOptimizer, check, step
 
-
-@dataclass(frozen=True)
-class Fit:
-    """A request to a client: train `model` on your samples, under its mask. The answer is an `Update`.
-
-    Args:
-        model: where training starts; its pruned entries stay zero.
-        epochs: local epochs; None: the run's setting.
-        prox: μ of a proximal term towards `model`, 0 or more.
-
-    Example:
-        >>> import numpy as np
-        >>> from fedsparsify import Fit, SparseModel
-        >>> Fit(SparseModel.of({"w": np.ones(4)}), epochs=2)
-        Fit(model=SparseModel(1 tensor, 4 of 4 values, sparsity 0.0000), epochs=2, prox=0.0)
-    """
-
-    model: SparseModel
-    epochs: int | None = None
-    prox: float = 0.0
-
-    trains: ClassVar[bool] = True
-
-
-@dataclass(frozen=True)
-class Score:
-    """A request to a client: score every trainable entry, pruned ones too. The answer is an `Update` with `scores`.
-
-    Args:
-        model: the model to score.
-        by: `gradient` is g of the mean loss on one batch; `hessian-gradient` is H g on such a batch. Both leave the
-            model as it is. `squares` trains as `Fit` does and sums g² over its steps; the answer's model is the
-            trained one.
-        per_class: the batch has up to this many samples of each class that the client holds.
-        temperature: the batch's logits are divided by it.
-        epochs: of `squares`; None: the run's setting.
-
-    Example:
-        >>> import numpy as np
-        >>> from fedsparsify import Score, SparseModel
-        >>> Score(SparseModel.of({"w": np.ones(4)}), by="gradient").trains
-        False
-    """
-
-    model: SparseModel
-    by: Literal["gradient", "hessian-gradient", "squares"]
-    per_class: int = 10
-    temperature: float = 1.0
-    epochs: int | None = None
-
-    prox: ClassVar[float] = 0.0
-
-    @property
-    def trains(self) -> bool:
-        """Whether it is answered by training, as a `Fit` is."""
-        return self.by == "squares"
-
-
-@dataclass(frozen=True)
-class Update:
-    """A client's answer to a request, and its result of a round.
-
-    Args:
-        model: the trained model, or the scored one.
-        samples: how many samples it was trained on: its weight in an average.
-        loss: mean training loss.
-        client: the client's number; filled in by the simulator or the server, as the bytes are.
-        scores: one number per trainable entry, if the request was a `Score`; a numpy array.
-        download_bytes: bytes sent to the client; None: not counted.
-        upload_bytes: bytes sent by the client; None: not counted.
-        fault: why the server must leave the update out; empty: it can be used.
-
-    Example:
-        >>> import numpy as np
-        >>> from fedsparsify import SparseModel, Update
-        >>> update = Update(SparseModel.of({"w": np.ones(4)}), samples=20, loss=0.5)
-        >>> update
-        Update(SparseModel(1 tensor, 4 of 4 values, sparsity 0.0000), samples=20, loss=0.5)
-        >>> update.under(np.array([True, False, True, False])).params
-        2
-    """
-
-    model: SparseModel
-    samples: int
-    loss: float = float("nan")
-    client: int = -1
-    scores: Floats | None = None  # (trainable,)
-    download_bytes: int | None = None
-    upload_bytes: int | None = None
-    fault: str = ""
-
-    def __repr__(self) -> str:
-        more = f", {self.scores.size:,} scores" if self.scores is not None else ""
-        more += f", client={self.client}" if self.client >= 0 else ""
-        more += f", fault={plain(repr(self.fault))}" if self.fault else ""
-        return f"Update({self.model!r}, samples={self.samples}, loss={self.loss:.4g}{more})"
-
-    def under(self, mask: BoolArray) -> Update:
-        """The same update with its model pruned to `mask`."""
-        return replace(self, model=self.model.under(mask))
-
-    def only_scores(self, scores: Floats) -> Update:
-        """The same answer with scores and without weights: its model keeps only the statistics."""
-        return replace(self, model=self.model.under(np.zeros(scores.size, np.bool_)), scores=scores)
-
-    @property
-    def finite(self) -> bool:
-        """Whether all its weights and scores are finite."""
-        return self.model.finite and (self.scores is None or bool(np.isfinite(self.scores).all()))
-
-    @property
-    def params(self) -> int:
-        """Number of values that are sent with it."""
-        return self.model.nonzero + (0 if self.scores is None else self.scores.size)
-
-
-Request: TypeAlias = Fit | Score
-Client: TypeAlias = Generator[Request, Update, Update]
-
-
-def until_diverged(client: Client) -> Client:
-    """A client's half that ends with the first answer that is not finite.
-
-    That answer is the client's update, and the server leaves it out by name. The same holds for an answer for which
-    the method raises a ModelError or an ArithmeticError. One client's fault does not stop the others.
-    """
-    request = next(client)
-    while True:
-        answer = yield request
-        if not answer.finite:
-            client.close()
-            return answer
-        try:
-            request = client.send(answer)
-        except StopIteration as done:
-            update: Update = done.value
-            return update
-        except (ModelError, ArithmeticError) as error:
-            return replace(answer, fault=f"its half of the round failed: {error}")
-
-
-def run_client(client: Client, answer: Callable[[Request], Update]) -> Update:
-    """Answer the requests of a client's half, one after the other; returns the client's update."""
-    client = until_diverged(client)
-    request = next(client)
-    try:
-        while True:
-            request = client.send(answer(request))
-    except StopIteration as done:
-        update: Update = done.value
-        return update
+FINAL_SPARSITY = "final sparsity S_T, a fraction in [0, 1)"
+Merged: TypeAlias = SparseModel | tuple[SparseModel, State]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +36,11 @@ class Method:
 
     A subclass is a frozen dataclass; its `option` fields are its config keys and flags. It overrides `client`, a
     generator that yields `Fit` and `Score` requests and returns an `Update`; or `merge`, which makes the next model
-    of the updates; or both. It keeps no state. Name it in a run as `module:Class`.
+    of the updates; or both. Name it in a run as `module:Class`.
+
+    It remembers nothing itself. `client` may take a third argument, `me` (`ClientContext`), with what the client has
+    kept by `update.keep(…)`; `merge` may take a fifth, `server` (`ServerContext`), with the state that it returned
+    beside its last model.
 
     Args:
         rounds: the last round of the run.
@@ -221,6 +81,16 @@ class Method:
         """Target sparsity by round. Building it checks the settings."""
         return ConstantSchedule(0.0)
 
+    @property
+    def broadcasts(self) -> tuple[str, ...]:
+        """Names of the server's state that are sent to clients with the model: one number per trainable entry each."""
+        return ()
+
+    @property
+    def uploads(self) -> tuple[str, ...]:
+        """Names of what clients send beside their models (`Update.sent`): one number per trainable entry each."""
+        return ()
+
     @classmethod
     def default_momentum(cls, usual: float) -> float:
         """Local momentum if the user gives none; `usual` is the paper's for the data set."""
@@ -238,12 +108,19 @@ class Method:
         """How many clients take part in a round; None: the run's setting, infinity: all."""
         return None
 
-    def client(self, round: int, model: SparseModel) -> Client:
+    def client(self, round: int, model: SparseModel, me: ClientContext | None = None) -> Client:
         """The client's half of one round."""
         return (yield Fit(model))
 
-    def merge(self, round: int, model: SparseModel, updates: Iterable[Update], rng: np.random.Generator) -> SparseModel:
-        """The server's half: fold the stream of updates into the next model."""
+    def merge(
+        self,
+        round: int,
+        model: SparseModel,
+        updates: Iterable[Update],
+        rng: np.random.Generator,
+        server: ServerContext | None = None,
+    ) -> Merged:
+        """The server's half: fold the stream of updates into the next model, or into that and the next state."""
         return tally(updates).mean()
 
 
@@ -266,27 +143,150 @@ def tally_scored(updates: Iterable[Update]) -> tuple[Tally, Floats]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Purging(Method):
-    """Base of the methods whose server prunes: weighted mean, then keep the highest scores."""
+class Averaging(Method):
+    """Base of the methods that average: with a server optimiser, and a correction of client drift, where asked."""
+
+    server_optimizer: ServerOptimizer = option(
+        "sgd", "what the server does with the mean update: apply it (sgd), or feed an optimiser of its own with it"
+    )
+    server_lr: float | None = option(
+        None, "rate η of the server's step; none: 1 for sgd and momentum, 0.1 for the adaptive ones"
+    )
+    server_momentum: float = option(0.9, "momentum β of the server's optimiser")
+    server_beta2: float = option(0.99, "decay β₂ of the squares, of adam and yogi")
+    server_tau: float = option(0.001, "τ of the adaptive ones, added to the root of the squares")
+    server_bias_correction: bool = option(False, "correct adam's rate for the first rounds, as Flower's FedAdam does")
+    correction: Correction = option("none", "correction of client drift; scaffold sends as much again as the models")
+    correction_strength: float = option(0.1, "strength α of feddyn")
 
     averages: ClassVar[bool] = True
+    corrects: ClassVar[bool] = True  # `client` fits with the correction's terms
 
-    sparsity: float = option(0.9, "final sparsity S_T, a fraction in [0, 1)")
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "client" in vars(cls) and "corrects" not in vars(cls):
+            cls.corrects = False  # a client of its own has to say what it does
+
+    def __post_init__(self) -> None:
+        asked = self.server_optimizer != "sgd" or self.server_lr not in (None, 1)
+        if not self.averages and (asked or self.correction != "none"):
+            raise ConfigError(
+                f"{type(self).__name__} has a merge of its own, which knows no server optimiser and no correction. "
+                f"Received: server_optimizer {self.server_optimizer!r}, correction {self.correction!r}. "
+                f"If it passes `server` on to super().merge, say so: averages = True."
+            )
+        if not self.corrects and self.correction != "none":
+            raise ConfigError(
+                f"{type(self).__name__} has a client of its own, which knows no correction. "
+                f"Received: {self.correction!r}. If it passes `me` on to super().client, say so: corrects = True."
+            )
+        check(
+            self.server_optimizer,
+            self.server_lr,
+            self.server_momentum,
+            self.server_beta2,
+            self.server_tau,
+            self.server_bias_correction,
+        )
+        if not 0 < self.correction_strength < float("inf"):
+            raise ConfigError(f"method.correction_strength must be positive. Received: {self.correction_strength!r}.")
+        if self.correction == "feddyn" and asked:
+            raise ConfigError(
+                f"method.correction 'feddyn' gives the server's model itself, and cannot be combined with a server "
+                f"optimiser or a server_lr. Received: server_optimizer {self.server_optimizer!r}, "
+                f"server_lr {self.server_lr!r}."
+            )
+
+    @property
+    def broadcasts(self) -> tuple[str, ...]:
+        """SCAFFOLD's control variate."""
+        return (CONTROL,) if self.correction == "scaffold" else ()
+
+    @property
+    def uploads(self) -> tuple[str, ...]:
+        """How much a client's control variate changed."""
+        return self.broadcasts
+
+    def fit(self, model: SparseModel) -> Fit:
+        """What a client is asked to train."""
+        return Fit(model)
+
+    def client(self, round: int, model: SparseModel, me: ClientContext | None = None) -> Client:
+        """Fit, corrected where asked."""
+        if self.correction == "none":
+            return (yield self.fit(model))
+        me = given(me, "client", "me")
+        update = yield corrected(self.correction, self.fit(model), me, self.correction_strength)
+        return remembered(self.correction, model, update, me, self.correction_strength)
+
+    def merge(
+        self,
+        round: int,
+        model: SparseModel,
+        updates: Iterable[Update],
+        rng: np.random.Generator,
+        server: ServerContext | None = None,
+    ) -> Merged:
+        """Weighted mean; then the correction, the server's optimiser and what `finish` does."""
+        state: State = {}
+        if self.correction == "none":
+            mean = tally(updates).mean()
+        else:
+            received = Received(updates)
+            mean = tally(received).mean()
+            server = given(server, "merge", "server")
+            mean, state = server_step(self.correction, model, mean, received, server, self.correction_strength)
+        if self.server_optimizer != "sgd" or self.server_lr not in (None, 1):
+            mean, more = step(
+                self.server_optimizer,
+                model,
+                mean,
+                given(server, "merge", "server").state,
+                self.server_lr or (0.1 if self.server_optimizer in ADAPTIVE else 1.0),
+                self.server_momentum,
+                self.server_beta2,
+                self.server_tau,
+                round if self.server_bias_correction else None,
+            )
+            state = {**state, **more}
+        after = self.finish(round, mean, rng)
+        return (after, state) if state else after
+
+    def finish(self, round: int, mean: SparseModel, rng: np.random.Generator) -> SparseModel:
+        """The next model, from the averaged one."""
+        return mean
+
+
+def given(context: Any, half: str, name: str) -> Any:
+    """The context, or an error if a subclass did not pass it on."""
+    if context is None:
+        raise ConfigError(
+            f"a server optimiser or a correction needs state: a {half} that calls super().{half} must take "
+            f"{name!r} as its last argument, and pass it on."
+        )
+    return context
+
+
+@dataclass(frozen=True, kw_only=True)
+class Purging(Averaging):
+    """Base of the methods whose server prunes: weighted mean, then keep the highest scores."""
+
+    sparsity: float = option(0.9, FINAL_SPARSITY)
 
     def score(self, model: SparseModel, rng: np.random.Generator) -> FloatArray:
         """Score of each trainable weight, higher = keep."""
         return magnitude(model)
 
-    def merge(self, round: int, model: SparseModel, updates: Iterable[Update], rng: np.random.Generator) -> SparseModel:
-        """Weighted mean, then purge to the round's sparsity."""
-        mean = super().merge(round, model, updates, rng)
+    def finish(self, round: int, mean: SparseModel, rng: np.random.Generator) -> SparseModel:
+        """Purge to the round's sparsity."""
         return mean.under(keep_top(self.score(mean, rng), self.schedule(round), among=mean.mask))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gradual(Purging):
-    """Base of the methods that prune along Eq. 1."""
+class Scheduled(Method):
+    """Base of the methods with the sparsity of Eq. 1, whoever prunes."""
 
+    sparsity: float = option(0.9, FINAL_SPARSITY)
     initial: float = option(0.0, "initial sparsity S_0")
     start: int = option(1, "round t_0 at which pruning starts")
     every: int = option(1, "prune every F rounds")
@@ -296,3 +296,8 @@ class Gradual(Purging):
     def schedule(self) -> Schedule:
         """Eq. 1 with this method's settings."""
         return GradualSchedule(self.sparsity, self.rounds, self.initial, self.start, self.every, self.exponent)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradual(Scheduled, Purging):
+    """Base of the methods whose server prunes along Eq. 1."""

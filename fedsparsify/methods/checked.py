@@ -5,8 +5,9 @@ Simulator and server call the two halves of a method only through `ask_client` a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import FrozenInstanceError
+import inspect
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from math import isfinite
 from numbers import Integral, Real
 from types import TracebackType
@@ -16,8 +17,11 @@ import numpy as np
 
 from ..errors import FedSparsifyError, MethodError
 from ..model import SparseModel
+from ..state import State, complaint, is_array, under
 from ..text import described, plain
-from .base import Client, Fit, Method, Request, Score, Update
+from .base import Method
+from .context import ClientContext, ServerContext
+from .requests import Client, Fit, Request, Score, Update
 
 EXAMPLE = "A client is a generator, such as: update = yield Fit(model); return update."
 
@@ -40,8 +44,8 @@ class Blaming:
             return  # raised by a client or the network, not by the method
         if isinstance(error, FrozenInstanceError):
             raise MethodError(
-                f"{self._name} sets an attribute ({described(error)}). A method is frozen and keeps no state: "
-                f"return what changes in the model, or compute it anew."
+                f"{self._name} sets an attribute ({described(error)}). A method is frozen: what it remembers goes in "
+                f"and comes out as a value. A client keeps it with update.keep(…), merge returns it beside the model."
             ) from error
         raise MethodError(f"{self._name} raised {described(error)}.") from error
 
@@ -50,11 +54,12 @@ class Blaming:
         return MethodError(f"{self._name} must {expected}. Received: {plain(repr(received), 120)}.")
 
 
-def ask_client(method: Method, round: int, model: SparseModel) -> Client:
+def ask_client(method: Method, round: int, model: SparseModel, me: ClientContext | None = None) -> Client:
     """The client's half of a round: the method's own generator, with every request and the update checked."""
     blame = Blaming(type(method), "client")
+    me = me or ClientContext()
     with blame:
-        client = method.client(round, model)
+        client = method.client(round, model, me) if takes(method.client, 3) else method.client(round, model)
     if not isinstance(client, Generator):
         raise MethodError(f"{blame.wrong('be a generator', client)} {EXAMPLE}")
     request: Request | None = None
@@ -68,7 +73,7 @@ def ask_client(method: Method, round: int, model: SparseModel) -> Client:
                 raise MethodError(f"{blame.wrong('yield a request before it returns', end.value)} {EXAMPLE}") from None
             _check_update(end.value, blame)
             update: Update = end.value
-            return update
+            return _sending(update, method, model, blame)
         _check_request(asked, model, blame)
         request = asked
         answer = yield asked
@@ -103,6 +108,32 @@ def _check_update(update: object, blame: Blaming) -> None:
         raise blame.wrong("return an Update whose scores are a numpy array or None", update.scores)
 
 
+def _sending(update: Update, method: Method, model: SparseModel, blame: Blaming) -> Update:
+    """The update with what it sends and keeps under the round's mask, beside the model."""
+    if set(update.sent) != set(method.uploads):
+        raise blame.wrong(f"send {sorted(method.uploads)} beside its model, as `uploads` says", sorted(update.sent))
+    for name, array in update.sent.items():
+        if not is_array(array) or tuple(array.shape) != (model.layout.trainable,):
+            raise blame.wrong(f"send {name!r} as {model.layout.trainable:,} flat numbers", array)
+    if update.state is not None and (wrong := complaint(update.state)):
+        raise blame.wrong("keep named flat arrays and numbers", f"{wrong}")
+    if not update.sent and update.state is None:
+        return update
+    ordered = {name: update.sent[name] for name in method.uploads}
+    return replace(
+        update, sent=under(ordered, model), state=None if update.state is None else under(update.state, model)
+    )
+
+
+def takes(function: Callable[..., object], count: int) -> bool:
+    """Whether a method's half takes so many arguments: the last one, its context, may be left out."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
 class _Stream:
     """The stream of updates that a merge reads; knows whether all were read, and the error that it raised."""
 
@@ -126,18 +157,37 @@ class _Stream:
 
 
 def merged(
-    method: Method, round: int, model: SparseModel, updates: Iterable[Update], rng: np.random.Generator
-) -> SparseModel:
-    """The server's half of a round: the model that the method makes of all updates, checked."""
+    method: Method,
+    round: int,
+    model: SparseModel,
+    updates: Iterable[Update],
+    rng: np.random.Generator,
+    server: ServerContext | None = None,
+) -> tuple[SparseModel, State]:
+    """The server's half of a round: the model that the method makes of all updates, and its state, checked."""
+    server = server or ServerContext()
     stream = _Stream(updates)
     blame = Blaming(type(method), "merge", stream)
     with blame:
-        made = method.merge(round, model, stream, rng)
+        arguments = (round, model, stream, rng, server)
+        made = method.merge(*arguments if takes(method.merge, 5) else arguments[:4])
+    state: State = {}
+    if isinstance(made, tuple) and len(made) == 2:
+        made, state = made
+        if wrong := complaint(state):
+            raise blame.wrong("return its state as named flat arrays and numbers", wrong)
     if not isinstance(made, SparseModel) or made.layout != model.layout:
         raise blame.wrong("return a SparseModel of the round's layout", made)
     if not stream.ended:
         raise blame.wrong("read all updates before it returns", made)
-    return made
+    state = under(state, made)
+    for name in method.broadcasts:
+        array: Any = state.get(name)
+        if name in state and (not is_array(array) or tuple(array.shape) != (model.layout.trainable,)):
+            raise blame.wrong(
+                f"return the state {name!r}, which it broadcasts, as one number per trainable entry", array
+            )
+    return made, state
 
 
 def begun(method: Method, model: SparseModel) -> SparseModel:
@@ -168,3 +218,29 @@ def target_of(method: Method, round: int) -> float:
     if not (isinstance(target, Real) and 0 <= target <= 1):
         raise blame.wrong("give a sparsity in [0, 1] for a round", target)
     return float(target)
+
+
+def check_unchanging(method: Method) -> None:
+    """Refuse a method that could remember something by itself: it would be lost when a run is resumed."""
+    kind = type(method)
+    held = {field.name: getattr(method, field.name, None) for field in fields(method)}
+    for base in kind.__mro__:
+        if issubclass(base, Method) and base is not Method:
+            held |= {
+                name: value for name, value in vars(base).items() if not name.startswith("__") and name not in held
+            }
+    for name, value in held.items():
+        if _can_change(value):
+            raise MethodError(
+                f"{kind.__module__}:{kind.__qualname__}.{name} can change: it is a {type(value).__name__}. A method "
+                f"keeps nothing itself, since a resumed run would not have it. Use a tuple for a constant; a client "
+                f"keeps what changes with update.keep(…), merge returns it beside the model."
+            )
+
+
+def _can_change(value: object) -> bool:
+    if isinstance(value, tuple | frozenset):
+        return any(map(_can_change, value))
+    if isinstance(value, list | dict | set | bytearray | Generator) or hasattr(value, "__array__"):
+        return True
+    return is_dataclass(value) and not isinstance(value, type) and not type(value).__dataclass_params__.frozen  # type: ignore[attr-defined]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import Method
+from .base import Averaging
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(Method):
+class FedAvg(Averaging):
     """Dense: clients fit with plain SGD, the server takes the weighted mean."""
 
     @classmethod
@@ -18,7 +18,7 @@ class FedAvg(Method):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvgMFL(Method):
+class FedAvgMFL(Averaging):
     """Dense: clients fit with momentum SGD, the server takes the weighted mean."""
 
     @classmethod

@@ -26,7 +26,9 @@ from ..model import Layout, SparseModel
 from ..options import option
 from ..schedule import ConstantSchedule, Schedule, check_at_least, check_fraction
 from ..scores import keep_in_each, magnitude
-from .base import Client, Fit, Method, Score, Update, tally
+from .base import Method, tally
+from .context import ClientContext, ServerContext
+from .requests import Client, Fit, Score, Update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +65,7 @@ class FedDST(Method):
             return 0.0
         return self.alpha / 2 * (1 + math.cos(math.pi * round / end))
 
-    def client(self, round: int, model: SparseModel) -> Client:
+    def client(self, round: int, model: SparseModel, me: ClientContext | None = None) -> Client:
         """Fit; in readjusting rounds drop, regrow and fit on."""
         update = yield Fit(model)
         if not (share := self.moved(round)):
@@ -79,7 +81,14 @@ class FedDST(Method):
         settled = yield Fit(SparseModel.masked(layout, dropped.weights, grown), epochs=self.settle)
         return replace(settled, loss=update.loss)
 
-    def merge(self, round: int, model: SparseModel, updates: Iterable[Update], rng: np.random.Generator) -> SparseModel:
+    def merge(
+        self,
+        round: int,
+        model: SparseModel,
+        updates: Iterable[Update],
+        rng: np.random.Generator,
+        server: ServerContext | None = None,
+    ) -> SparseModel:
         """Mean over the clients that kept an entry, then every weight tensor back to its budget."""
         mean = tally(updates, HolderTally()).mean()
         return mean.under(

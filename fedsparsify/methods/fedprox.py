@@ -10,19 +10,21 @@ from dataclasses import dataclass
 from ..errors import ConfigError
 from ..model import SparseModel
 from ..options import option
-from .base import Client, Fit, Method
+from .base import Averaging
+from .requests import Fit
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedProx(Method):
+class FedProx(Averaging):
     """Dense: clients fit with a pull towards the global model, the server takes the weighted mean."""
 
     mu: float = option(0.001, "strength μ of the proximal term")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.mu >= 0:
             raise ConfigError(f"method.mu must not be negative. Received: {self.mu!r}.")
 
-    def client(self, round: int, model: SparseModel) -> Client:
-        """Fit with the proximal term."""
-        return (yield Fit(model, prox=self.mu))
+    def fit(self, model: SparseModel) -> Fit:
+        """Training with the proximal term."""
+        return Fit(model, prox=self.mu)

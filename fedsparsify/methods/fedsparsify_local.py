@@ -15,11 +15,13 @@ import numpy as np
 from ..model import SparseModel
 from ..options import option
 from ..scores import keep_top, magnitude
-from .base import Client, Fit, Gradual, Update, tally
+from .base import Scheduled, tally
+from .context import ClientContext, ServerContext
+from .requests import Client, Fit, Update
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedSparsifyLocal(Gradual):
+class FedSparsifyLocal(Scheduled):
     """Clients fit and prune by magnitude; the server averages under the majority of their masks."""
 
     exact: ClassVar[bool] = False
@@ -28,13 +30,20 @@ class FedSparsifyLocal(Gradual):
         "majority", "keep the entries that most clients kept, or (the appendix's ablation) that any client kept"
     )
 
-    def client(self, round: int, model: SparseModel) -> Client:
+    def client(self, round: int, model: SparseModel, me: ClientContext | None = None) -> Client:
         """Fit, then purge to the round's sparsity."""
         update = yield Fit(model)
         keep = keep_top(magnitude(update.model), self.schedule(round), among=model.mask)
         return update.under(keep)
 
-    def merge(self, round: int, model: SparseModel, updates: Iterable[Update], rng: np.random.Generator) -> SparseModel:
+    def merge(
+        self,
+        round: int,
+        model: SparseModel,
+        updates: Iterable[Update],
+        rng: np.random.Generator,
+        server: ServerContext | None = None,
+    ) -> SparseModel:
         """Weighted mean under the majority's mask."""
         sums = tally(updates)
         return sums.mean(sums.majority() if self.aggregate == "majority" else None)

@@ -13,7 +13,7 @@ from ..model import Floats, SparseModel
 from ..options import option
 from ..scores import grasp
 from .at_initialisation import AtInitialisation
-from .base import Score
+from .requests import Score
 
 
 @dataclass(frozen=True, kw_only=True)

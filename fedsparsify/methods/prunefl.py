@@ -31,7 +31,9 @@ from ..model import Floats, Layout, Mask, SparseModel
 from ..options import option
 from ..schedule import check_at_least, check_fraction
 from ..scores import keep_count, keep_in_each, magnitude
-from .base import Client, Fit, Method, Score, Update, tally, tally_scored
+from .base import Method, tally, tally_scored
+from .context import ClientContext, ServerContext
+from .requests import Client, Fit, Score, Update
 
 UNIFORM_CONSTANT = 0.14
 
@@ -71,7 +73,7 @@ class PruneFL(Method):
         """Whether a round ends with a new mask."""
         return round % self.readjust == 0 and round < self.rounds
 
-    def client(self, round: int, model: SparseModel) -> Client:
+    def client(self, round: int, model: SparseModel, me: ClientContext | None = None) -> Client:
         """Find the first model in round 0; fit afterwards, with g² in the rounds that readjust."""
         if round:
             return (yield Score(model, by="squares") if self.readjusts(round) else Fit(model))
@@ -81,7 +83,14 @@ class PruneFL(Method):
             model = self.readjusted(0, update.model, update.scores)
         return replace(update, model=model, scores=None)
 
-    def merge(self, round: int, model: SparseModel, updates: Iterable[Update], rng: np.random.Generator) -> SparseModel:
+    def merge(
+        self,
+        round: int,
+        model: SparseModel,
+        updates: Iterable[Update],
+        rng: np.random.Generator,
+        server: ServerContext | None = None,
+    ) -> SparseModel:
         """Weighted mean; in the rounds that readjust, a new mask."""
         if not (round and self.readjusts(round)):
             return tally(updates).mean()

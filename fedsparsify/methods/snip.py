@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ..model import Floats, SparseModel
 from ..scores import snip
 from .at_initialisation import AtInitialisation
-from .base import Score
+from .requests import Score
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from ..options import option
 
+OPTIMIZER = "optimizer."  # prefix of the names under which a client keeps the state of its local optimiser
+MOMENTUM = f"{OPTIMIZER}momentum"
 UNSET: Any = None  # "take the data set's preset"; typed Any so that a resolved config has plain types
 
 

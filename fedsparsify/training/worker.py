@@ -10,19 +10,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
+from .. import arrays
 from ..data.partition import Indices
 from ..errors import DataError, ModelError
 from ..keyed import client_seed, key_of, pad_crop_flip, seeded, step_key
-from ..methods import Client, Fit, Request, Score, Update, run_client
+from ..methods import Client, ClientContext, Fit, Request, Score, Update, run_client
 from ..model import Floats, SparseModel
+from ..state import State, finite
 from .flat import FlatModule, flat_gradient, hessian_gradient
-from .settings import Training
+from .settings import MOMENTUM, OPTIMIZER, Training
 
 SINGLE_SAMPLE = (
     "Expected more than 1 value per channel"  # in the error of torch's batch norms for a batch of one sample
 )
+METHOD = 2**31 + 1  # the part of a client's randomness that a method draws from
 PROBE = 2**31  # the part of a client's randomness that draws the batch of a `Score`; epochs have the numbers below
 
 
@@ -58,18 +62,47 @@ class Worker:
         training: Training,
         round: int,
         client: int,
-        velocity: Floats | None = None,
+        state: State | None = None,
     ) -> None:
         self.network, self._samples, self._mine, self._training = network, samples, mine, training
         self.client, self.round = client, round
         self.key = key_of(client_seed(training.seed, round, client))
         self.steps = self.epochs = 0  # taken so far in this round
+        self._state = state or {}
+        velocity = self._state.get(MOMENTUM) if training.keep_optimizer else None
         self.velocity: torch.Tensor | None = None if velocity is None else torch.as_tensor(velocity).to(network.device)
 
     @property
     def samples(self) -> int:
         """How many samples the client holds."""
         return int(self._mine.size)
+
+    def context(self, classes: int, received: State) -> ClientContext:
+        """What the client's half of a method is given."""
+
+        def labels() -> NDArray[np.int64]:
+            return np.asarray(self._samples.y[torch.from_numpy(self._mine).to(self._samples.y.device)].cpu())
+
+        return ClientContext(
+            self.client,
+            {name: value for name, value in self._state.items() if not name.startswith(OPTIMIZER)},
+            received,
+            labels,
+            classes,
+            lambda: client_seed(self._training.seed, self.round, self.client, METHOD),
+            self.samples,
+        )
+
+    def kept(self, update: Update) -> State | None:
+        """What the client keeps after the round; None: what it has kept so far, as after an update of no use."""
+        if update.fault or not update.finite or not finite(update.state or {}):
+            return None
+        state = {name: value for name, value in self._state.items() if not name.startswith(OPTIMIZER)}
+        if update.state is not None:
+            state = dict(update.state)
+        if self._training.keep_optimizer and self.velocity is not None:
+            state[MOMENTUM] = arrays.placed(self.velocity, update.model.weights)
+        return state or None
 
     def next_order(self) -> Indices:
         """The client's samples in the order of its next epoch."""

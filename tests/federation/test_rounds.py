@@ -17,12 +17,12 @@ from fedsparsify.training.worker import Evaluation
 class Scripted:
     """A federation whose clients answer with given weights."""
 
-    velocities: dict = {}  # noqa: RUF012
+    kept: dict = {}  # noqa: RUF012
 
     def __init__(self, *answers):
         self.answers = answers
 
-    def ask(self, method, round, model):
+    def ask(self, method, round, model, sent=None):
         for client, weights in enumerate(self.answers):
             yield Update(small_model(weights), samples=client + 1, loss=1.0, client=client)
 
@@ -33,7 +33,7 @@ class Scripted:
 def test_entries_count_what_travels():
     method = FedSparsifyGlobal(rounds=2, sparsity=0.5, start=1)
     first, second = [
-        entry for _, entry in run_rounds(Scripted([1, 2, 3, 4], [1, 2, 3, 4]), method, small_model([0] * 4), 1, 2, 0)
+        entry for _, entry, _ in run_rounds(Scripted([1, 2, 3, 4], [1, 2, 3, 4]), method, small_model([0] * 4), 1, 2, 0)
     ]
     assert (first.nonzero, first.download_params, first.upload_params, first.paper_params) == (4, 8, 8, 16)
     assert (second.nonzero, second.download_params, second.paper_params) == (2, 8, 12)
@@ -57,14 +57,14 @@ def test_round_0_is_charged_for_what_travels_and_starts_from_the_methods_own_mod
     start = small_model([1, 2, 3, 4], statistics=[5])
     answer, federation = Update(start, 1, 1.0, client=0), Scripted()
     federation.ask = lambda method, round, model: iter([answer if round else answer.only_scores(np.ones(4, "f"))])
-    zero, one = [entry for _, entry in run_rounds(federation, Scoring(rounds=1), start, 0, 1, 0)]
+    zero, one = [entry for _, entry, _ in run_rounds(federation, Scoring(rounds=1), start, 0, 1, 0)]
     assert (zero.round, zero.clients, zero.download_params, zero.upload_params, zero.paper_params) == (0, 1, 4, 5, 0)
     assert (one.round, one.upload_params) == (1, 5)
 
 
 def test_a_round_that_asks_few_needs_few():
     federation, start = Scripted([1, 2, 3, 4]), small_model([1, 2, 3, 4])
-    [(_, entry)] = run_rounds(federation, Scoring(rounds=1), start, 0, 0, 0, min_clients=3)
+    [(_, entry, _)] = run_rounds(federation, Scoring(rounds=1), start, 0, 0, 0, min_clients=3)
     assert entry.clients == 1
 
 
@@ -74,7 +74,7 @@ def test_unusable_scores_are_refused_by_name():
     federation = Scripted()
     answers = [Update(start, 1, 1.0, scores=each, client=client) for client, each in enumerate(scores)]
     federation.ask = lambda method, round, model: iter(answers)
-    [(_, entry)] = run_rounds(federation, FedAvg(rounds=1), start, 1, 1, 0)
+    [(_, entry, _)] = run_rounds(federation, FedAvg(rounds=1), start, 1, 1, 0)
     assert "1 of its scores are NaN or infinite" in entry.refused["client 0"]
     assert "scores of shape (3,) for 2 entries" in entry.refused["client 1"]
     assert entry.clients == 1
@@ -82,7 +82,7 @@ def test_unusable_scores_are_refused_by_name():
 
 def test_nan_and_infinity_are_refused_by_name_and_never_averaged():
     federation = Scripted([1, 2], [np.nan, 2], [5, np.inf], [3, 4])
-    [(model, entry)] = run_rounds(federation, FedAvg(rounds=1), small_model([0, 0]), 1, 1, 0)
+    [(model, entry, _)] = run_rounds(federation, FedAvg(rounds=1), small_model([0, 0]), 1, 1, 0)
     assert model.weights.tolist() == pytest.approx([2.6, 3.6])  # samples 1 and 4
     assert entry.clients == 2
     assert list(entry.refused) == ["client 1", "client 2"]
@@ -90,7 +90,7 @@ def test_nan_and_infinity_are_refused_by_name_and_never_averaged():
 
 
 def test_another_layout_is_refused():
-    [(_, entry)] = run_rounds(Scripted([1, 2], [1, 2, 3]), FedAvg(rounds=1), small_model([0, 0]), 1, 1, 0)
+    [(_, entry, _)] = run_rounds(Scripted([1, 2], [1, 2, 3]), FedAvg(rounds=1), small_model([0, 0]), 1, 1, 0)
     assert "layout" in entry.refused["client 1"]
 
 

@@ -23,12 +23,12 @@ WEIGHTS = np.linspace(0.1, 4, 40, dtype=np.float32)
 class Scripted:
     """A federation of which round t asks the clients `rounds[t - 1]`; each adds its number to the weights."""
 
-    velocities: dict = {}  # noqa: RUF012
+    kept: dict = {}  # noqa: RUF012
 
     def __init__(self, *rounds):
         self.rounds, self.received = rounds, []
 
-    def ask(self, method, round, model):
+    def ask(self, method, round, model, sent=None):
         self.received.append(model)
         for client in self.rounds[round - 1]:
             weights = np.where(model.mask, model.weights + client, 0).astype(np.float32)
@@ -43,8 +43,8 @@ def test_bytes_are_the_lengths_of_the_blobs_that_would_be_sent():
     method = FedSparsifyGlobal(rounds=3, sparsity=0.5)
     inner = Scripted([0, 1], [1], [0, 1, 2])
     rounds = list(run_rounds(Wired(inner), method, model, 1, 3, seed=0))
-    models = [model, *(m for m, _ in rounds)]
-    first, second, third = (entry for _, entry in rounds)
+    models = [model, *(m for m, _, _ in rounds)]
+    first, second, third = (entry for _, entry, _ in rounds)
 
     def down(t, known):
         return len(
@@ -94,37 +94,37 @@ def test_the_lossless_shortcut_is_what_decoding_gives():
 def test_lossy_precision_really_acts_on_both_ways(precision, error):
     model = small_model(WEIGHTS)
     inner = Scripted([0])
-    [(merged, entry)] = run_rounds(Wired(inner, precision), FedAvg(rounds=1), model, 1, 1, seed=0)
+    [(merged, entry, _)] = run_rounds(Wired(inner, precision), FedAvg(rounds=1), model, 1, 1, seed=0)
     [received] = inner.received
     assert received.same_as(decode(encode(model, precision=precision))) and not received.same_as(model)
     assert merged.same_as(decode(encode(received, precision=precision)))
     np.testing.assert_allclose(merged.weights, model.weights, atol=error)
-    [(_, lossless)] = run_rounds(Wired(Scripted([0])), FedAvg(rounds=1), model, 1, 1, seed=0)
+    [(_, lossless, _)] = run_rounds(Wired(Scripted([0])), FedAvg(rounds=1), model, 1, 1, seed=0)
     assert entry.upload_bytes < lossless.upload_bytes
 
 
 def test_models_on_a_device_stay_there_and_take_the_same_bytes():
     class Echo(Scripted):
-        def ask(self, method, round, model):
+        def ask(self, method, round, model, sent=None):
             yield Update(model, samples=1, client=0)
 
     here = small_model(WEIGHTS)
     there = here.beside(torch.zeros(1))
     for precision in ("fp32", "fp16"):
-        [(one, a)] = run_rounds(Wired(Echo(), precision), FedAvg(rounds=1), here, 1, 1, seed=0)
-        [(two, b)] = run_rounds(Wired(Echo(), precision), FedAvg(rounds=1), there, 1, 1, seed=0)
+        [(one, a, _)] = run_rounds(Wired(Echo(), precision), FedAvg(rounds=1), here, 1, 1, seed=0)
+        [(two, b, _)] = run_rounds(Wired(Echo(), precision), FedAvg(rounds=1), there, 1, 1, seed=0)
         assert isinstance(two.weights, torch.Tensor) and two.same_as(one)
         assert (a.upload_bytes, a.download_bytes) == (b.upload_bytes, b.download_bytes)
 
 
 def test_scores_that_travel_are_counted():
     class Scored(Scripted):
-        def ask(self, method, round, model):
+        def ask(self, method, round, model, sent=None):
             yield Update(model, samples=1, client=0, scores=WEIGHTS[::-1].copy())
 
-    [(_, plain)] = run_rounds(Wired(Scripted([0])), FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
+    [(_, plain, _)] = run_rounds(Wired(Scripted([0])), FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
     for precision in ("fp32", "int8"):
-        [(_, entry)] = run_rounds(Wired(Scored(), precision), FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
+        [(_, entry, _)] = run_rounds(Wired(Scored(), precision), FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
         bare = len(encode(small_model(WEIGHTS), np.ones(40, np.bool_), precision, layout_known=True))
         assert bare + 40 * 3 < entry.upload_bytes < bare + 40 * 5 and entry.upload_params == 80
     assert plain.upload_params == 40
@@ -132,12 +132,12 @@ def test_scores_that_travel_are_counted():
 
 def test_a_diverged_client_is_refused_by_name_and_not_by_the_encoder():
     class Diverged(Scripted):
-        def ask(self, method, round, model):
+        def ask(self, method, round, model, sent=None):
             yield from super().ask(method, round, model)
             yield Update(small_model([np.nan] * 40), samples=1, client=9)
             yield Update(small_model([1, 2]), samples=1, client=8)  # and one of another network
 
-    [(_, entry)] = run_rounds(Wired(Diverged([0]), "int8"), FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
+    [(_, entry, _)] = run_rounds(Wired(Diverged([0]), "int8"), FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
     assert entry.clients == 1
     assert "NaN" in entry.refused["client 9"] and "layout" in entry.refused["client 8"]
 
@@ -146,7 +146,7 @@ def test_a_version_that_the_server_does_not_have_gets_everything():
     known_masks = KnownMasks({0: 7}, {})
     assert known_masks.mask(7, 40) is None and known_masks.mask(None, 40) is None
     wired = Wired(Scripted([0]), known_masks=known_masks)
-    [(_, entry)] = run_rounds(wired, FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
+    [(_, entry, _)] = run_rounds(wired, FedAvg(rounds=1), small_model(WEIGHTS), 1, 1, seed=0)
     assert entry.download_bytes == len(encode(small_model(WEIGHTS)))
 
 
@@ -167,9 +167,9 @@ def test_memory_survives_in_the_checkpoint(tmp_path):
     known_masks = KnownMasks()
     known_masks.sent(3, 1, np.array([True, False]))
     known_masks.sent(5, 2, np.array([False, False]))
-    Checkpoint(2, small_model([1, 2]), {3: np.zeros(2, np.float32)}, known_masks).save(tmp_path / "c.fsz")
+    Checkpoint(2, small_model([1, 2]), {}, {3: {"optimizer.momentum": np.zeros(2, np.float32)}}, known_masks).save(tmp_path / "c.fsz")
     back = Checkpoint.load(tmp_path / "c.fsz")
-    assert back.known_masks.seen == {3: 1, 5: 2} and list(back.velocities) == [3]
+    assert back.known_masks.seen == {3: 1, 5: 2} and list(back.clients) == [3]
     assert back.known_masks.mask(1, 2).tolist() == [True, False]
 
 

@@ -134,7 +134,7 @@ def test_momentum_of_the_last_round_is_not_trained_in_place():
     federation = Simulated(config, load_dataset("digits"))
     model = federation.initial()
     list(federation.ask(config.method, 1, model))
-    kept = dict(federation.velocities)
-    before = {client: velocity.copy() for client, velocity in kept.items()}
+    kept = dict(federation.kept)
+    before = {client: state["optimizer.momentum"].copy() for client, state in kept.items()}
     list(federation.ask(config.method, 2, model))
-    assert all(np.array_equal(kept[client], before[client]) for client in before)
+    assert all(np.array_equal(kept[client]["optimizer.momentum"], before[client]) for client in before)

@@ -55,7 +55,7 @@ def test_target_sparsity_is_met_to_the_parameter_and_masks_only_shrink(name):
     plan = config(name)
     federation = Simulated(plan, load_dataset(plan.data))
     start, masks = federation.initial(), []
-    for model, entry in rounds_of(federation, plan.method, start, plan.method.first_round, ROUNDS, plan.seed):
+    for model, entry, _ in rounds_of(federation, plan.method, start, plan.method.first_round, ROUNDS, plan.seed):
         masks.append(model.mask)
         if plan.method.exact:
             assert model.pruned == int(entry.target_sparsity * model.layout.trainable)
@@ -71,7 +71,7 @@ def test_models_that_live_in_torch_give_the_same_bytes(name):
     for place in (lambda model: model, lambda model: model.beside(torch.zeros(1))):
         federation = Simulated(plan, load_dataset(plan.data))
         start, first = place(federation.initial()), plan.method.first_round
-        ends += [model for model, _ in rounds_of(federation, plan.method, start, first, ROUNDS, plan.seed)][-1:]
+        ends += [model for model, _, _ in rounds_of(federation, plan.method, start, first, ROUNDS, plan.seed)][-1:]
     assert isinstance(ends[1].weights, torch.Tensor)
     assert ends[0].same_as(ends[1])
 

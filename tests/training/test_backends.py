@@ -68,7 +68,7 @@ def compare(config: RunConfig, data: Dataset, mapped: bool = False) -> None:
     for federation in (together, alone):
         first = config.method.first_round
         models = run_rounds(federation, config.method, federation.initial(), first, config.rounds, config.seed)
-        runs.append([(model, entry) for model, entry in models])
+        runs.append([(model, entry) for model, entry, _ in models])
     for (one, entry_one), (two, entry_two) in zip(*runs, strict=True):
         largest = np.abs(two.weights).max()
         # A weight on the edge of being purged may fall on either side.
@@ -159,7 +159,7 @@ def test_a_network_that_cannot_be_mapped_is_refused_by_that_back_end_and_trains_
     federation = Simulated(config, load_dataset("digits"))
     cohort = federation.environment.cohort
     assert "vmap" in disagreement(Mapped(cohort.setup), cohort.setup)
-    entries = [entry for _, entry in run_rounds(federation, config.method, federation.initial(), 1, 2, 0)]
+    entries = [entry for _, entry, _ in run_rounds(federation, config.method, federation.initial(), 1, 2, 0)]
     assert (cohort.backend.name, entries[-1].clients) == ("threads", 3)
 
 
@@ -179,7 +179,7 @@ def test_a_network_that_draws_from_torchs_generator_trains_one_by_one_with_one_n
     for _ in range(2):
         federation = Simulated(config, load_dataset("digits"))
         with pytest.warns(Notice, match="one client at a time") as caught:
-            (model, _), *_ = run_rounds(federation, config.method, federation.initial(), 1, 1, 0)
+            (model, *_), *_ = run_rounds(federation, config.method, federation.initial(), 1, 1, 0)
         assert len(caught) == 1
         models.append(model)
     assert models[0].same_as(models[1])

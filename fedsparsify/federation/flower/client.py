@@ -20,10 +20,11 @@ from ...errors import ConfigError, DataError
 from ...methods import ask_client
 from ...model import Floats
 from ...networks import build
+from ...state import under
 from ...training.flat import FlatModule
 from ...training.worker import Samples, Worker
 from ...wire.codec import encode
-from ..wired import as_model
+from ..wired import as_model, decode_state, encode_state
 from .messages import Answer, Question
 from .node_store import NodeStore
 from .task import Task
@@ -48,7 +49,9 @@ class Node:
         if model is None:
             return Answer(question.round, question.client, lacks=lacks)
         x, y = self.samples(question.client)
-        velocity = self.store.velocity(self.task.name, question.round) if config.keep_optimizer else None
+        state = under(self.store.state(self.task.name, question.round), model)
+        names = config.method.broadcasts
+        received = decode_state(question.beside, names, model) if question.beside else {}
         worker = Worker(
             network,
             Samples.on(network.device, x, y),
@@ -56,12 +59,12 @@ class Node:
             config,
             question.round,
             question.client,
-            velocity,
+            state,
         )
-        update = worker.run(ask_client(config.method, question.round, model))
-        if config.keep_optimizer and worker.velocity is not None and update.model.finite:
-            kept = worker.velocity.cpu().numpy()
-            self.store.keep_velocity(self.task.name, question.round, kept, config.checkpoint_every)
+        me = worker.context(self.task.classes, received)
+        update = worker.run(ask_client(config.method, question.round, model, me))
+        if (kept := worker.kept(update)) is not None:
+            self.store.keep_state(self.task.name, question.round, kept, config.checkpoint_every)
         precision = config.wire_precision if update.model.finite else "fp32"  # the server refuses it by name
         return Answer(
             question.round,
@@ -71,6 +74,7 @@ class Node:
             seconds=time.perf_counter() - began,
             model=encode(update.model.on_host(), model.host_mask, precision, layout_known=True),
             scores=b"" if update.scores is None else encode(as_model(update.scores)),
+            beside=encode_state(update.sent, model) if update.sent and update.finite else b"",
             fault=update.fault,
         )
 

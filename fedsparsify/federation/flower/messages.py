@@ -54,6 +54,7 @@ class Question(Fields):
     round: int
     client: int
     model: bytes
+    beside: bytes = b""  # what the method broadcasts, empty where the server does not have it yet
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Answer(Fields):
     seconds: float = 0.0  # that the client took
     model: bytes = b""
     scores: bytes = b""
+    beside: bytes = b""  # what the method uploads
     lacks: bytes = b""
     fault: str = ""
 

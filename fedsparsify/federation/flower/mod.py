@@ -11,11 +11,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from flwr.app import Context, Message, MessageType, RecordDict
+from numpy.random import SeedSequence
 
 from ...config import RunConfig
 from ...errors import ClientError, ConfigError
-from ...methods import Client, Fit, Method, Request, Update, run_client
+from ...methods import Client, ClientContext, Fit, Method, Request, Update, ask_client, run_client
 from ...model import SparseModel
+from ...state import finite, under
 from ...wire.codec import encode
 from .messages import MODEL, RECORD, Answer, ModQuestion
 from .node_store import NodeStore
@@ -39,7 +41,11 @@ def sparse_mod(message: Message, context: Context, call_next: Next) -> Message:
     loop = UserLoop(message, context, call_next, question)
     if message.metadata.message_type != MessageType.TRAIN:
         return loop.ask(model)
-    update = loop.run(method_of(question.method).client(question.round, model))
+    run, seed = str(context.run_id), [context.run_id, question.round, context.node_id]
+    me = ClientContext(state=under(store.state(run, question.round), model), seed=lambda: SeedSequence(seed))
+    update = loop.run(ask_client(method_of(question.method), question.round, model, me))
+    if update.state is not None and update.finite and not update.fault and finite(update.state):
+        store.keep_state(run, question.round, update.state, most=1)
     blob = encode(update.model, model.host_mask, "fp32", layout_known=True)
     answer = Answer(question.round, -1, update.samples, model=blob, fault=update.fault)
     rest = {key: record for key, record in loop.reply.content.items() if key not in loop.reply.content.array_records}

@@ -1,6 +1,7 @@
 """What a node keeps across rounds, in a folder of its own: Flower forgets a node's state when the node restarts.
 
-In: masks, momentum and samples. Out: the same ones, in a later process; a damaged file counts as missing.
+In: masks, the state of methods and optimisers, and samples. Out: the same ones, in a later process; a damaged file
+counts as missing.
 """
 
 from __future__ import annotations
@@ -9,20 +10,23 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import RunError, WireError
 from ...model import Floats, Layout, Mask, SparseModel
+from ...state import State, split
 from ...wire.codec import decode, known_name, mask_name
 from ...wire.files import atomic
 
+STATE, NUMBER = ".state.npz", "number:"  # the end of a file's name; the beginning of a number's name in it
 MASKS = 2  # the last two: the server may not know yet that the node has the last one
 
 
 class NodeStore:
-    """Masks by their names, momentum by round, samples by where they come from. Damaged files count as missing."""
+    """Masks by their names, state by round, samples by where they come from. Damaged files count as missing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -76,25 +80,25 @@ class NodeStore:
         for old in self.names()[:-MASKS]:
             (self._folder / f"{old.hex()}.mask").unlink(missing_ok=True)
 
-    def velocity(self, run: str, round: int) -> Floats | None:
-        """The client's momentum as it was before `round` of that run: a round may be repeated after a crash."""
-        before = [(number, path) for number, path in self._velocities(run) if number < round]
-        return _array(max(before)[1]) if before else None
+    def state(self, run: str, round: int) -> State:
+        """What the client kept before `round` of that run: a round may be repeated after a crash."""
+        before = [(number, path) for number, path in self._states(run) if number < round]
+        return _state(max(before)[1]) if before else {}
 
-    def keep_velocity(self, run: str, round: int, velocity: Floats, most: int) -> None:
-        """Keep the momentum after a round, and that of the `most` rounds before it."""
-        with atomic(self._folder / f"{run}-{round}.velocity.npy") as file:
-            np.save(file, velocity, allow_pickle=False)
-        for number, path in sorted(self._velocities(run)):
+    def keep_state(self, run: str, round: int, state: State, most: int) -> None:
+        """Keep the client's state after a round, and that of the `most` rounds before it."""
+        held, numbers = split(state)
+        with atomic(self._folder / f"{run}-{round}{STATE}") as file:
+            np.savez(file, **held, **{f"{NUMBER}{name}": np.array(value) for name, value in numbers.items()})  # type: ignore[arg-type]
+        for number, path in sorted(self._states(run)):
             if number > round:
                 path.unlink(missing_ok=True)  # of rounds that will be repeated
-        for _, path in sorted(self._velocities(run))[: -most - 1]:
+        for _, path in sorted(self._states(run))[: -most - 1]:
             path.unlink(missing_ok=True)
 
-    def _velocities(self, run: str) -> list[tuple[int, Path]]:
-        ending = ".velocity.npy"
-        files = self._folder.glob(f"{run}-*{ending}")
-        return [(int(path.name.removesuffix(ending).rpartition("-")[2]), path) for path in files]
+    def _states(self, run: str) -> list[tuple[int, Path]]:
+        files = self._folder.glob(f"{run}-*{STATE}")
+        return [(int(path.name.removesuffix(STATE).rpartition("-")[2]), path) for path in files]
 
     def samples(
         self, key: str, make: Callable[[], tuple[Floats, NDArray[np.int64]]]
@@ -117,3 +121,12 @@ def _array(path: Path) -> NDArray[Any] | None:
     except (OSError, ValueError, EOFError):
         return None
     return found
+
+
+def _state(path: Path) -> State:
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            found = {name: held[name] for name in held.files}
+    except (OSError, ValueError, EOFError, BadZipFile):
+        return {}
+    return {name.removeprefix(NUMBER): array if array.ndim else array.item() for name, array in found.items()}

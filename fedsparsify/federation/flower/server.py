@@ -22,8 +22,9 @@ from ...config import RunConfig
 from ...data import Dataset
 from ...errors import ClientError, FedSparsifyError, WireError
 from ...methods import Method, Update, cohort_of
-from ...model import Floats, Layout, Mask, SparseModel
+from ...model import Layout, Mask, SparseModel
 from ...networks import model_of
+from ...state import State
 from ...text import plain
 from ...training.flat import FlatModule
 from ...training.worker import Evaluation, evaluate
@@ -31,7 +32,7 @@ from ...wire.codec import decode, encode, mask_name
 from ..environment import Environment, build_for, participants
 from ..known_masks import KnownMasks
 from ..ledger import Entry
-from ..wired import as_model
+from ..wired import as_model, decode_state, encode_state
 from .connected_nodes import ConnectedNodes
 from .messages import Answer, Hello, Question, most_bytes
 from .serve_settings import ServeSettings
@@ -62,7 +63,7 @@ class Networked:
         self._waiting = waiting
         self.environment = Environment(config, dataset)
         self._network = FlatModule(build_for(config, dataset), self.environment.device)
-        self.velocities: dict[int, Floats] = {}  # they stay with the clients
+        self.kept: dict[int, State] = {}  # it stays with the clients
         self._nodes = ConnectedNodes(grid, config.clients, self._on_hello)
         self._overdue: dict[str, SentQuestion] = {}
         self._answered: dict[str, SentQuestion] = {}
@@ -87,25 +88,27 @@ class Networked:
         """Accuracy and loss on the server's test samples."""
         return evaluate(self._network, model, self.environment.test)
 
-    def ask(self, method: Method, round: int, model: SparseModel) -> Iterator[Update]:
+    def ask(self, method: Method, round: int, model: SparseModel, sent: State | None = None) -> Iterator[Update]:
         """The clients' answers, as they come."""
         self._begin()
+        beside = encode_state(sent, model) if sent else b""
         self._answered.clear()
         wanted = participants(self._config, round, cohort_of(method, round))
         with self._phase("join"):
             nodes = self._gather(wanted)
         self.refused |= {f"client {client}": "it is not connected" for client in wanted if client not in nodes}
-        pending = self._send(round, model, [(client, nodes[client], False) for client in wanted if client in nodes])
+        to = [(client, nodes[client], False) for client in wanted if client in nodes]
+        pending = self._send(round, model, beside, to)
         deadline = time.monotonic() + self._waiting.deadline
         while pending and time.monotonic() < deadline:
             for asked, reply in self._replies(pending, model.layout):
                 try:
                     answer = self._checked(reply, asked)
-                    self._count(asked.client, up=len(answer.model) + len(answer.scores))
+                    self._count(asked.client, up=len(answer.model) + len(answer.scores) + len(answer.beside))
                     if answer.lacks:
                         if asked.whole:
                             raise WireError("it lacks a mask that the question does not need")
-                        pending |= self._send(round, model, [(asked.client, asked.node, True)])
+                        pending |= self._send(round, model, beside, [(asked.client, asked.node, True)])
                         continue
                     if answer.fault:
                         raise ClientError(answer.fault)
@@ -156,7 +159,9 @@ class Networked:
         if mask is not None and mask_name(self._network.layout, mask) not in hello.names:
             del self.known_masks.seen[client]
 
-    def _send(self, round: int, model: SparseModel, to: Iterable[tuple[int, int, bool]]) -> dict[str, SentQuestion]:
+    def _send(
+        self, round: int, model: SparseModel, beside: bytes, to: Iterable[tuple[int, int, bool]]
+    ) -> dict[str, SentQuestion]:
         """Ask the clients (client, node, whole); clients that have the same mask are sent the same blob."""
         blobs: dict[int | None, bytes] = {}
         messages, asked = [], []
@@ -165,11 +170,11 @@ class Networked:
                 version = None if whole else self.known_masks.seen.get(client)
                 if version not in blobs:
                     blobs[version] = self._encoded(model, self.known_masks.mask(version, model.layout.trainable))
-                question = Question(round, client, blobs[version])
+                question = Question(round, client, blobs[version], beside)
                 ttl = self._waiting.deadline + 60
                 messages.append(Message(question.content(), node, MessageType.TRAIN, ttl=ttl, group_id=str(round)))
                 asked.append(SentQuestion(client, node, round, whole))
-                self._count(client, down=len(question.model))
+                self._count(client, down=len(question.model) + len(beside))
                 self._unanswered += 0 if whole else model.nonzero
         with self._phase("send"):
             ids = [id for message in messages for id in self._grid.push_messages([message])]
@@ -213,7 +218,8 @@ class Networked:
         if not (isfinite(answer.seconds) and answer.samples < MOST_SAMPLES):
             raise WireError(f"it claims {answer.samples:,} samples and {answer.seconds} seconds")
         most = most_bytes(self._network.layout)
-        if (size := max(len(answer.model), len(answer.scores))) > most:
+        beside = len(answer.beside) / max(len(self._config.method.uploads), 1)
+        if (size := int(max(len(answer.model), len(answer.scores), beside))) > most:
             raise WireError(f"it sent {size:,} bytes; at most {most:,} can be a model of this run")
         return answer
 
@@ -225,7 +231,11 @@ class Networked:
         if answer.scores:
             expected = as_model(np.zeros(layout.trainable, np.float32)).layout
             scores = decode(answer.scores, None, expected).host_weights
-        return Update(decoded, answer.samples, answer.loss, answer.client, scores)
+        uploads = method.uploads
+        if uploads and not answer.beside:
+            raise WireError(f"it sent nothing for {', '.join(uploads)}, which the method needs beside the model")
+        sent = decode_state(answer.beside, uploads, model) if uploads else {}
+        return Update(decoded, answer.samples, answer.loss, answer.client, scores, sent=sent)
 
     def _count(self, client: int, down: int = 0, up: int = 0) -> None:
         both = self._bytes.setdefault(client, [0, 0])

@@ -17,11 +17,12 @@ from ...data import load_dataset
 from ...errors import ClientError, FedSparsifyError
 from ...model import SparseModel
 from ...options import read_settings, settings
+from ...state import State, under
 from ..folder import RunFolder
 from ..journal import Journal, Result
 from ..ledger import Entry
 from ..lock import held
-from ..rounds import run_rounds
+from ..rounds import Played, run_rounds
 from .processes import STOPPED
 from .serve_settings import ServeSettings
 from .server import Networked
@@ -53,8 +54,8 @@ def run_over_grid(grid: Grid, found: Mapping[str, object]) -> Result:
         journal = Journal(config, folder, resume=bool(found.get("resume", False)))
         federation = Networked(config, dataset, grid, journal.known_masks, waiting)
         model, first = journal.start(federation.initial)
-        rounds = rounds_with_retries(federation, config, model, first, waiting.retries)
-        model = journal.keep(rounds, model, federation.velocities, log_round)
+        rounds = rounds_with_retries(federation, config, model, first, waiting.retries, under(journal.server, model))
+        model = journal.keep(rounds, model, federation.kept, log_round)
         return journal.finish(model, dataset, federation.graph_of(model))
 
 
@@ -69,16 +70,26 @@ def log_round(entry: Entry) -> None:
 
 
 def rounds_with_retries(
-    federation: Networked, config: RunConfig, model: SparseModel, first: int, retries: int
-) -> Iterator[tuple[SparseModel, Entry]]:
+    federation: Networked, config: RunConfig, model: SparseModel, first: int, retries: int, state: State
+) -> Iterator[Played]:
     """The rounds from `first` on. One with too few answers is repeated; after `retries` the run stops, resumable."""
     left = retries
     while first <= config.rounds:
-        rounds = run_rounds(federation, config.method, model, first, config.rounds, config.seed, config.min_clients)
+        rounds = run_rounds(
+            federation,
+            config.method,
+            model,
+            first,
+            config.rounds,
+            config.seed,
+            config.min_clients,
+            state=state,
+            clients=config.clients,
+        )
         try:
-            for model, entry in rounds:
+            for model, entry, state in rounds:
                 first, left = entry.round + 1, retries
-                yield model, federation.with_network_facts(entry)
+                yield Played(model, federation.with_network_facts(entry), state)
         except ClientError as error:
             why = "; ".join(f"{client}: {reason}" for client, reason in federation.refused.items())
             if not left:

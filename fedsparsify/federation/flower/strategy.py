@@ -17,8 +17,9 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from ...config import RunConfig
 from ...errors import ClientError, ConfigError, FedSparsifyError, WireError
-from ...methods import Method, Update, begun, merged
+from ...methods import Method, ServerContext, Update, begun, merged
 from ...model import SparseModel
+from ...state import State
 from ...text import plain
 from ...wire.codec import decode, encode
 from ..known_masks import KnownMasks
@@ -57,6 +58,12 @@ class SparseStrategy(FedAvg):
                 f"method {config.method_name!r} asks clients for scores, which a training loop of yours cannot give. "
                 f"Our own app can: fedsparsify serve."
             )
+        if self.method.broadcasts or self.method.uploads:
+            raise ConfigError(
+                f"method {config.method_name!r} sends arrays beside the model "
+                f"({', '.join({*self.method.broadcasts, *self.method.uploads})}), which a training loop of yours does "
+                f"not carry. Our own app does: fedsparsify serve."
+            )
         self._table = json.dumps(config.table()["method"] | {"rounds": rounds})
         self._rounds, self._seed = rounds, seed
         self._timeout = 3600.0  # Flower's own default
@@ -65,6 +72,7 @@ class SparseStrategy(FedAvg):
     def _begin(self) -> None:
         self.model: SparseModel | None = None
         self._arrays: tuple[SparseModel | None, dict[str, Array]] = None, {}  # a model, and what Flower knows it by
+        self._state: State = {}  # the server's
         self._dtypes = "{}"
         self._known_masks = KnownMasks()  # the masks that nodes have confirmed
         self._grid: Grid | None = None
@@ -194,11 +202,14 @@ class SparseStrategy(FedAvg):
         rng = np.random.default_rng(np.random.SeedSequence([self._seed, server_round], spawn_key=(1,)))
         updates = self._updates(self._averageable(server_round, good), server_round, model, contents)
         first = next(updates, None)
-        after = model if first is None else merged(self.method, server_round, model, chain([first], updates), rng)
+        after, state = model, self._state
+        if first is not None:
+            server = ServerContext(self._state, len(list(self._grid.get_node_ids())) if self._grid else 1)
+            after, state = merged(self.method, server_round, model, chain([first], updates), rng, server)
         if len(contents) < max(self.min_train_nodes, 1):
             LOG.warning("round %d: %d usable answers; the model stays as it is", server_round, len(contents))
             return None, None
-        self.model = after
+        self.model, self._state = after, state
         metrics = self.train_metrics_aggr_fn(contents, self.weighted_by_key)
         down, up = self._bytes
         metrics.update({"sparsity": after.sparsity, "download-bytes": down, "upload-bytes": up})

@@ -88,17 +88,19 @@ def test_notes_keep_the_last_two_masks_and_survive_damage(tmp_path):
     assert store.mask(bytes(8), 20) is None and store.names() == [bytes([1] * 8), bytes([2] * 8)]
     np.testing.assert_array_equal(store.mask(bytes([2] * 8), 20), masks[2])
     assert store.mask(bytes([2] * 8), 90) is None
-    (tmp_path / "a-1.velocity.npy").write_bytes(b"damaged")
-    assert store.velocity("a", 2) is None
+    (tmp_path / "a-1.state.npz").write_bytes(b"damaged")
+    assert store.state("a", 2) == {}
 
 
-def test_momentum_goes_back_with_the_round(tmp_path):
+def test_state_goes_back_with_the_round(tmp_path):
     store = NodeStore(tmp_path)
     for round in (1, 2, 5):
-        store.keep_velocity("run", round, np.full(3, round, np.float32), most=2)
-    assert [store.velocity("run", round)[0] for round in (2, 4, 5, 6)] == [1, 2, 2, 5]
-    store.keep_velocity("run", 2, np.full(3, 9, np.float32), most=2)  # round 2 is repeated
-    assert store.velocity("run", 9)[0] == 9 and store.velocity("other", 9) is None
+        store.keep_state("run", round, {"m": np.full(3, round, np.float32), "count": round}, most=2)
+    assert [store.state("run", round)["m"][0] for round in (2, 4, 5, 6)] == [1, 2, 2, 5]
+    store.keep_state("run", 2, {"m": np.full(3, 9, np.float32), "count": 2, "rate": 0.1}, most=2)  # it is repeated
+    back = store.state("run", 9)
+    assert back["m"].tolist() == [9, 9, 9] and back["count"] == 2 and back["rate"] == 0.1
+    assert store.state("other", 9) == {}
 
 
 def test_numbers_of_nodes():
