@@ -7,7 +7,7 @@ worker, a whole cohort advanced in lock-step, and a client at the other end of a
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -30,6 +30,8 @@ class Fit:
         model: where training starts; its pruned entries stay zero.
         epochs: local epochs; None: the run's setting.
         prox: μ of a proximal term towards `model`, 0 or more.
+        linear: a flat array of one number per trainable entry, which is added to the gradient of every step where
+            the model is not pruned: the gradient of a linear term in the client's loss. None: there is none.
 
     Example:
         >>> import numpy as np
@@ -41,6 +43,7 @@ class Fit:
     model: SparseModel
     epochs: int | None = None
     prox: float = 0.0
+    linear: FloatArray | None = field(default=None, repr=False, compare=False)  # (trainable,)
 
     trains: ClassVar[bool] = True
 
@@ -72,6 +75,7 @@ class Score:
     epochs: int | None = None
 
     prox: ClassVar[float] = 0.0
+    linear: ClassVar[None] = None
 
     @property
     def trains(self) -> bool:
@@ -92,6 +96,7 @@ class Update:
         download_bytes: bytes sent to the client; None: not counted.
         upload_bytes: bytes sent by the client; None: not counted.
         fault: why the server must leave the update out; empty: it can be used.
+        rates: sum of the learning rates of the steps that were taken for this answer; known to the client alone.
 
     Example:
         >>> import numpy as np
@@ -111,6 +116,7 @@ class Update:
     download_bytes: int | None = None
     upload_bytes: int | None = None
     fault: str = ""
+    rates: float = float("nan")
 
     def __repr__(self) -> str:
         more = f", {self.scores.size:,} scores" if self.scores is not None else ""
