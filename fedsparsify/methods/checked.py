@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import arrays
 from ..errors import FedSparsifyError, MethodError
 from ..model import SparseModel
 from ..state import State, complaint, is_array, under
@@ -88,6 +89,11 @@ def _check_request(request: object, model: SparseModel, blame: Blaming) -> None:
         raise blame.wrong("ask for a whole number of epochs, at least 1, or None", request.epochs)
     if not (isinstance(request.prox, Real) and isfinite(request.prox) and request.prox >= 0):
         raise blame.wrong("ask with a prox that is a number, 0 or more", request.prox)
+    if request.linear is not None and (problem := _wrong_array(request.linear, model.layout.trainable)):
+        raise blame.wrong(
+            f"ask with a linear that is None or {model.layout.trainable:,} finite numbers, one per trainable entry",
+            problem,
+        )
     if isinstance(request, Score):
         if request.by not in ("gradient", "hessian-gradient", "squares"):
             raise blame.wrong("score by gradient, hessian-gradient or squares", request.by)
@@ -95,6 +101,15 @@ def _check_request(request: object, model: SparseModel, blame: Blaming) -> None:
             raise blame.wrong("score with a whole number of samples per class, at least 1", request.per_class)
         if not (isinstance(request.temperature, Real) and request.temperature):
             raise blame.wrong("score with a temperature that is a number other than 0", request.temperature)
+
+
+def _wrong_array(values: Any, size: int) -> str | None:
+    """What is wrong with a flat array of so many numbers; None: nothing."""
+    if not (hasattr(values, "dtype") and hasattr(values, "shape")):
+        return type(values).__name__
+    if tuple(values.shape) != (size,) or not arrays.dtype_name(values).startswith("float"):
+        return f"an array of shape {tuple(values.shape)} and type {arrays.dtype_name(values)}"
+    return None if arrays.all_finite(values) else "an array with infinite or missing numbers"
 
 
 def _check_update(update: object, blame: Blaming) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from .. import arrays
+from ..arrays import FloatArray
 from ..data.partition import Indices
 from ..errors import DataError, ModelError
 from ..keyed import client_seed, key_of, pad_crop_flip, seeded, step_key
@@ -131,6 +132,8 @@ class Worker:
         velocity.masked_fill_(pruned, 0)
         weights = network.weights[: network.layout.trainable]
         anchor = weights.clone() if request.prox else weights
+        linear = None if request.linear is None else beside(request.linear, weights).masked_fill(pruned, 0)
+        before = self.steps
         with seeded(self.key) if network.draws else nullcontext():
             for _ in range(request.epochs or training.epochs):
                 total = torch.zeros((), device=network.device)
@@ -142,6 +145,8 @@ class Worker:
                     gradient = network.gradient.masked_fill_(pruned, 0)
                     if request.prox:
                         gradient.add_(weights - anchor, alpha=request.prox)
+                    if linear is not None:
+                        gradient.add_(linear)
                     if training.momentum:
                         velocity.mul_(training.momentum).add_(gradient)
                         gradient = gradient.add(velocity, alpha=training.momentum) if training.nesterov else velocity
@@ -149,7 +154,8 @@ class Worker:
         self.velocity = velocity
         model = SparseModel(network.layout, network.values(), request.model.on_host().mask)
         model = model.beside(request.model.weights)
-        return Update(model, self.samples, float(total) / self.samples)
+        rates = training.lr * (self.steps - before)
+        return Update(model, self.samples, float(total) / self.samples, rates=rates)
 
     def score(self, request: Score) -> Update:
         """Compute the scores that the request names.
@@ -199,6 +205,12 @@ class Worker:
         loss.backward()  # type: ignore[no-untyped-call]
         network.settle()
         return loss.detach()
+
+
+def beside(values: FloatArray, weights: torch.Tensor) -> torch.Tensor:
+    """A copy of flat values in the type and on the device of the weights."""
+    copied = torch.tensor(values) if isinstance(values, np.ndarray) else values.clone()
+    return copied.to(weights)
 
 
 def single_sample_error(who: str, batch_size: int) -> DataError:

@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedsparsify import RunConfig
+from fedsparsify.errors import ConfigError
 from fedsparsify.methods import Fit, Request, Score
 from fedsparsify.native.machine import lanes_here
 from fedsparsify.networks import model_of
@@ -43,6 +44,7 @@ class Case:
     rule: Rule
     pruned: bool = False
     kept_momentum: bool = False  # the clients have a velocity from the round before
+    linear: bool = False  # the clients' losses have a linear term
     squares: bool = False  # squared gradients are asked for
     samples: tuple[int, int] = (6, 6)  # of each client; a stack steps with models of unequal clients one by one
 
@@ -60,6 +62,10 @@ CASES = {
     "prox": Case(replace(PLAIN, prox=0.7)),
     "prox, pruned, unequal": Case(replace(PLAIN, prox=0.7), pruned=True, samples=(6, 4)),
     "prox, Nesterov, kept momentum, pruned": Case(replace(NESTEROV, prox=0.7), True, True),
+    "linear": Case(PLAIN, linear=True),
+    "linear, pruned, unequal": Case(PLAIN, pruned=True, linear=True, samples=(6, 4)),
+    "linear, Nesterov, kept momentum, pruned": Case(NESTEROV, True, True, linear=True),
+    "linear, prox, momentum, pruned": Case(replace(MOMENTUM, prox=0.7), pruned=True, linear=True),
     "squares": Case(PLAIN, squares=True),
     "squares, momentum, pruned": Case(MOMENTUM, pruned=True, squares=True),
     "squares, Nesterov, pruned, unequal": Case(NESTEROV, pruned=True, squares=True, samples=(6, 4)),
@@ -81,6 +87,7 @@ class Problem:
         self.parts = np.split(np.arange(count), [case.samples[0]])
         model = model_of(self.network())
         self.model = model.under(rng.random(model.mask.size) < 0.5) if case.pruned else model
+        self.linear = rng.normal(size=(2, model.mask.size)).astype(np.float32)  # pruned entries too
         self.velocity = rng.normal(size=model.mask.size) * self.model.mask * case.kept_momentum
 
     @staticmethod
@@ -93,8 +100,17 @@ class Problem:
         return Setup(self.network, Samples.on(CPU, self.x, self.y), self.training, CPU)
 
     @property
-    def request(self) -> Request:
-        return Score(self.model, "squares") if self.case.squares else Fit(self.model, prox=self.case.rule.prox)
+    def requests(self) -> list[Request]:
+        """One per client; only the second has a linear term where it is plain SGD."""
+        if self.case.squares:
+            return [Score(self.model, "squares")] * 2
+        return [Fit(self.model, prox=self.case.rule.prox, linear=term) for term in self.terms()]
+
+    def terms(self) -> list[Doubles | None]:
+        """The linear term of each client; that of the first is left out where there is no momentum."""
+        if not self.case.linear:
+            return [None, None]
+        return [self.linear[0] if self.case.rule.momentum else None, self.linear[1]]
 
     def workers(self) -> list[Worker]:
         network, samples = FlatModule(self.network(), CPU), Samples.on(CPU, self.x, self.y)
@@ -122,20 +138,22 @@ class Trained:
     weights: Doubles
     velocity: Doubles | None
     squares: Doubles | None
+    rates: float | None = None
 
 
 def by_reference(problem: Problem) -> list[Trained]:
     trained = []
-    for part in problem.parts:
+    for part, term in zip(problem.parts, problem.terms(), strict=True):
         start = problem.model.weights.astype(np.float64)
         weights, velocity, total = start, problem.velocity, np.zeros_like(start)
         for _ in range(STEPS):
             gradient = problem.gradient(weights, part)
             weights, velocity, squares = sgd_step(
-                weights, gradient, velocity, start, problem.model.mask, problem.case.rule
+                *(weights, gradient, velocity, start, problem.model.mask, problem.case.rule),
+                0.0 if term is None else term,
             )
             total += squares
-        trained.append(Trained(weights, velocity, total))
+        trained.append(Trained(weights, velocity, total, STEPS * problem.case.rule.lr))
     return trained
 
 
@@ -144,9 +162,14 @@ def by_backend(make: Callable[[Setup], object]) -> Callable[[Problem], list[Trai
 
     def train(problem: Problem) -> list[Trained]:
         workers = problem.workers()
-        updates = make(problem.setup).fit(workers, [problem.request] * 2)
+        updates = make(problem.setup).fit(workers, problem.requests)
         return [
-            Trained(update.model.weights, None if worker.velocity is None else worker.velocity.numpy(), update.scores)
+            Trained(
+                update.model.weights,
+                None if worker.velocity is None else worker.velocity.numpy(),
+                update.scores,
+                update.rates,
+            )
             for worker, update in zip(workers, updates, strict=True)
         ]
 
@@ -169,12 +192,12 @@ def by_flower_hooks(problem: Problem) -> list[Trained]:
     from fedsparsify.federation.flower.hooks import GradientMask
 
     rule, trained = problem.case.rule, []
-    for part in problem.parts:
+    for part, request in zip(problem.parts, problem.requests, strict=True):
         module = problem.network()
         tensors = {name: torch.from_numpy(value.copy()) for name, value in problem.model.tensors().items()}
         module.load_state_dict(tensors)
         optimizer = torch.optim.SGD(module.parameters(), rule.lr, rule.momentum, nesterov=rule.nesterov)
-        with GradientMask(Fit(problem.model, prox=rule.prox)):
+        with GradientMask(request):
             for _ in range(STEPS):
                 optimizer.zero_grad()
                 cross_entropy(module(torch.from_numpy(problem.x[part])), torch.from_numpy(problem.y[part])).backward()
@@ -196,9 +219,14 @@ def by_gpu_stack(problem: Problem) -> list[Trained]:
     workers = problem.workers()
     for worker in workers:
         worker.velocity = None if worker.velocity is None else worker.velocity.to(device)
-    updates = Trainer(stack, network, problem.training, False).train(workers, [problem.request] * 2, STEPS)
+    updates = Trainer(stack, network, problem.training, False).train(workers, problem.requests, STEPS)
     return [
-        Trained(update.model.weights, None if worker.velocity is None else worker.velocity.cpu().numpy(), update.scores)
+        Trained(
+            update.model.weights,
+            None if worker.velocity is None else worker.velocity.cpu().numpy(),
+            update.scores,
+            update.rates,
+        )
         for worker, update in zip(workers, updates, strict=True)
     ]
 
@@ -219,6 +247,8 @@ def check(received: list[Trained], problem: Problem) -> None:
         if problem.case.rule.momentum and found.velocity is not None:
             np.testing.assert_allclose(found.velocity, expected.velocity, rtol=1e-4, atol=1e-6)
             assert not found.velocity[~problem.model.mask].any()
+        if found.rates is not None:
+            assert found.rates == pytest.approx(expected.rates)
         if problem.case.squares and found.squares is not None:
             np.testing.assert_allclose(found.squares, expected.squares, rtol=1e-4, atol=1e-7)
 
@@ -232,6 +262,8 @@ def test_a_step_by_hand():
     assert (after.tolist(), speed.tolist(), squares.tolist()) == ([-0.5, 0], [3, 0], [4, 9])
     after, _, _ = sgd_step(weights, gradient, velocity, weights, mask, replace(rule, nesterov=True))
     assert after.tolist() == [1 - 0.5 * (2 + 0.25 * 3), 0]
+    after, _, squares = sgd_step(weights, gradient, 0 * velocity, weights, mask, rule, np.array([6.0, 7.0]))
+    assert (after.tolist(), squares.tolist()) == ([1 - 0.5 * (2 + 6), 0], [4, 9])
     after, _, _ = sgd_step(weights, gradient, 0 * velocity, np.array([0.75, 0]), mask, rule)
     assert after.tolist() == [1 - 0.5 * (2 + 8 * 0.25), 0]
 
@@ -248,6 +280,20 @@ def test_a_users_own_optimiser_under_the_mod_follows_the_rule(case):
     pytest.importorskip("flwr")
     problem = Problem(CASES[case])
     check(by_flower_hooks(problem), problem)
+
+
+def test_a_linear_term_that_a_users_loop_cannot_add_is_refused():
+    pytest.importorskip("flwr")
+    from fedsparsify.federation.flower.hooks import GradientMask
+
+    problem = Problem(CASES["linear"])
+    with (
+        pytest.raises(ConfigError, match=r"used no PyTorch module whose parameters"),
+        GradientMask(problem.requests[1]),
+    ):
+        nn.Linear(2, 2)(torch.zeros(1, 2))
+    with GradientMask(problem.requests[0]):
+        nn.Linear(2, 2)(torch.zeros(1, 2))
 
 
 @pytest.mark.kernels

@@ -1,6 +1,7 @@
 """The SGD rule as one Triton kernel. `tests/training/test_sgd_rule.py` holds it to the reference.
 
-In: weights, gradients, velocities and pruned entries of a whole stack, as flat buffers. Out: the same buffers, changed.
+In: weights, gradients, velocities, linear terms and pruned entries of a whole stack, as flat buffers. Out: the same
+buffers, changed.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import triton.language as tl
 
 @triton.jit
 def _sgd(
-    w, g, v, pruned, shadow, count, lr, momentum,
-    MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, SHADOW: tl.constexpr, BLOCK: tl.constexpr,
+    w, g, v, linear, pruned, shadow, count, lr, momentum,
+    LINEAR: tl.constexpr, MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, SHADOW: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One step of SGD on whole buffers: mask, momentum, weights and their copy in the compute type."""
+    """One step of SGD on whole buffers: linear term, mask, momentum, weights and their copy in the compute type."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     ok = i < count
     value, gradient = tl.load(w + i, mask=ok), tl.load(g + i, mask=ok)
+    if LINEAR:
+        gradient += tl.load(linear + i, mask=ok)
     is_pruned = tl.load(pruned + i, mask=ok, other=1) != 0
     gradient = tl.where(is_pruned, 0.0, gradient)
     if MOMENTUM:

@@ -174,6 +174,6 @@ def _update_rows(
     update_tile(
         *(width, inputs, columns, table, count, offset),
         *(layer.gradients + 4 * len(width) * vector, 4 * len(width) * layer.vectors),
-        *(layer.weights + 4 * len(width) * place, kept, layer.velocity, layer.anchor, layer.squares),
-        *(epoch.lr, epoch.momentum, epoch.nesterov, epoch.prox),
+        *(layer.weights + 4 * len(width) * place, kept, layer.velocity, layer.anchor, layer.linear),
+        *(layer.squares, epoch.lr, epoch.momentum, epoch.nesterov, epoch.prox),
     )

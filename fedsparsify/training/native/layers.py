@@ -29,10 +29,10 @@ def _record(integers: str, floats: str = "") -> np.dtype[Any]:
 # One product: rows, found by a table of their addresses, times panels; row `start` of the panels is added. Sums below
 # `floor` become `floor`. With `relu_out` (0: none), the outputs of a ReLU, sums become zero where it was inactive.
 PRODUCT = _record("rows depth weights start vectors relu_out out", "floor unused")  # unused: records stay aligned
-# The weights of a layer and the gradients of its outputs. `velocity`, `anchor` and `squares` have the layout of the
-# weights, at an offset of that many bytes (0: there are none). `kept` has one bit per weight, and at least one byte per
-# vector (0: all are kept).
-LAYER = _record("rows depth vectors outputs biased gradients weights kept velocity anchor squares transposed")
+# The weights of a layer and the gradients of its outputs. `velocity`, `anchor`, `linear` and `squares` have the layout
+# of the weights, at an offset of that many bytes (0: there are none). `kept` has one bit per weight, and at least one
+# byte per vector (0: all are kept).
+LAYER = _record("rows depth vectors outputs biased gradients weights kept velocity anchor linear squares transposed")
 EPOCH = _record(
     "count layers forward backward"  # a backward product gives the gradients of the layer before
     " samples stride labels batch ones"  # ones: a table of addresses of the value one, the input of every bias
@@ -119,7 +119,7 @@ class Workspace:
     def load(self, values: Array, mask: Mask) -> None:
         """Take over a model's trainable values and its mask."""
         self._store(self._weights, values)
-        for field in ("kept", "velocity", "anchor", "squares"):
+        for field in ("kept", "velocity", "anchor", "linear", "squares"):
             self._layers[field] = 0
         if not mask.all():
             kept = np.ones(self._weights.size, np.bool_)
@@ -128,7 +128,7 @@ class Workspace:
             self._layers["kept"] = self._kept_at
 
     def attach(self, field: str, values: Array | float) -> None:
-        """Give every weight a `velocity`, `anchor` or `squares`, in the layout of the weights."""
+        """Give every weight a `velocity`, `anchor`, `linear` or `squares`, in the layout of the weights."""
         if field not in self._extras:
             self._extras[field] = zeros(self._weights.size)
         self._store(self._extras[field], values)

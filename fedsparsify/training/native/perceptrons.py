@@ -76,10 +76,13 @@ class Perceptrons:
         if request.prox:
             workspace.attach("anchor", model.host_weights)
             fill(workspace.epoch, prox=request.prox)
+        if request.linear is not None:
+            workspace.attach("linear", arrays.to_numpy(request.linear) * model.host_mask)
         if self._training.momentum:
             workspace.attach("velocity", 0 if worker.velocity is None else worker.velocity.numpy() * model.mask)
         if isinstance(request, Score):
             workspace.attach("squares", 0)
+        before = worker.steps
         exp_sums, margins = zeros(worker.samples), zeros(worker.samples)
         fill(workspace.epoch, exp_sums=exp_sums.ctypes.data, margins=margins.ctypes.data)
         for _ in range(epochs):
@@ -94,4 +97,5 @@ class Perceptrons:
         )
         scores = workspace.values("squares") if isinstance(request, Score) else None
         loss = float(np.mean(np.log(exp_sums) + margins, dtype=np.float64))
-        return Update(trained, worker.samples, loss, scores=scores)
+        rates = self._training.lr * (worker.steps - before)
+        return Update(trained, worker.samples, loss, scores=scores, rates=rates)

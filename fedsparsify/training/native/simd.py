@@ -86,6 +86,7 @@ def update_tile(  # type: ignore[no-untyped-def]
     kept,
     velocity,
     anchor,
+    linear,
     squares,
     lr,
     momentum,
@@ -100,8 +101,9 @@ def update_tile(  # type: ignore[no-untyped-def]
     tile = height * breadth
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        table, rows, offset, gradients, gradients_step, weights, kept, velocity, anchor, squares, *numbers = args[3:]
+        table, rows, offset, gradients, gradients_step, weights, kept, velocity, anchor, linear, *others = args[3:]
         e = Emitter(builder, lanes)
+        squares, *numbers = others
         lr, momentum, nesterov, prox = (e.splat(number) for number in numbers)
         places = [e.at(weights, t * e.bytes) for t in range(tile)]
 
@@ -133,6 +135,12 @@ def update_tile(  # type: ignore[no-untyped-def]
                 for gradient, place in zip(sums, places, strict=True)
             ]
 
+        def with_linear() -> Values:
+            return [
+                builder.fadd(gradient, e.load(builder.add(place, linear)))
+                for gradient, place in zip(sums, places, strict=True)
+            ]
+
         def with_momentum() -> Values:
             steps = []
             for gradient, place in zip(sums, places, strict=True):
@@ -144,14 +152,15 @@ def update_tile(  # type: ignore[no-untyped-def]
             return steps
 
         sums = e.loop(rows, [*[e.constant(0.0)] * tile, table, gradients], add)[:-2]
-        for given, change in ((squares, with_squares), (kept, masked), (anchor, with_prox), (velocity, with_momentum)):
+        terms = (squares, with_squares), (kept, masked), (anchor, with_prox), (linear, with_linear)
+        for given, change in (*terms, (velocity, with_momentum)):
             sums = e.either(given, change, lambda: sums)  # noqa: B023
         for gradient, place in zip(sums, places, strict=True):
             e.store(e.fma(builder.fneg(lr), gradient, e.load(place)), place)
         return context.get_dummy_value()
 
     i64, f32 = types.int64, types.float32
-    return types.void(width, inputs, vectors, *[i64] * 10, *[f32] * 4), generate
+    return types.void(width, inputs, vectors, *[i64] * 11, *[f32] * 4), generate
 
 
 def _flags(e: Emitter, address: Any) -> Any:

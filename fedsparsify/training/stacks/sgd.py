@@ -12,7 +12,7 @@ import torch
 
 from ...methods import Request, Score
 from ..settings import Training
-from ..worker import Worker
+from ..worker import Worker, beside
 from .stack import Stack
 
 
@@ -32,7 +32,8 @@ class SGD:
         self._always = not fused or self._velocity is not None  # whether there is always a gradient buffer
         self._kept = torch.ones(0)
         self.squares: torch.Tensor | None = None
-        self.has_prox = self.sums_squares = self._pruned = False
+        self._linear: torch.Tensor | None = None
+        self.has_prox = self.sums_squares = self.has_linear = self._pruned = False
 
     def begin(self, requests: Sequence[Request], workers: Sequence[Worker]) -> None:
         """Prepare for a round on the models that the stack holds now."""
@@ -49,7 +50,8 @@ class SGD:
         if self.sums_squares:
             self.squares = torch.empty_like(stack.weights) if self.squares is None else self.squares
             self.squares.zero_()
-        if self._gradient is None and (self._always or self.has_prox or self.sums_squares):
+        self._begin_linear(requests)
+        if self._gradient is None and self._stores_gradient:
             self._gradient = torch.zeros_like(stack.weights)
         if self._velocity is not None:
             self._velocity.zero_()
@@ -59,10 +61,33 @@ class SGD:
                 stack.set_rows(self._velocity, torch.stack(kept))
                 self._velocity.masked_fill_(stack.pruned, 0)
 
+    def _begin_linear(self, requests: Sequence[Request]) -> None:
+        """Take the linear terms over, with zeros for clients that have none and for pruned entries."""
+        stack = self._stack
+        self.has_linear = any(request.linear is not None for request in requests)
+        if not self.has_linear:
+            return
+        rows = torch.zeros(stack.models, stack.layout.trainable, device=stack.device)
+        for row, request in zip(rows, requests, strict=True):
+            if request.linear is not None:
+                row.copy_(beside(request.linear, row))
+        self._linear = torch.zeros_like(stack.weights) if self._linear is None else self._linear
+        stack.set_rows(self._linear, rows)
+        self._linear.masked_fill_(stack.pruned, 0)
+
     @property
     def gradient(self) -> torch.Tensor | None:
         """Where the network writes its gradients; None where it subtracts them from its weights itself."""
-        return self._gradient if self._always or self.has_prox or self.sums_squares else None
+        return self._gradient if self._stores_gradient else None
+
+    @property
+    def shape(self) -> tuple[bool, ...]:
+        """What of the rule a captured graph depends on."""
+        return self.has_prox, self.sums_squares, self.has_linear
+
+    @property
+    def _stores_gradient(self) -> bool:
+        return self._always or self.has_prox or self.sums_squares or self.has_linear
 
     def step(self, span: slice) -> None:
         """One step of the models of `span`."""
@@ -77,6 +102,9 @@ class SGD:
         if self.has_prox and self._anchor is not None:
             for g, w, a in zip(*(self._blocks(x, span) for x in (gradient, stack.weights, self._anchor)), strict=True):
                 g += (w - a) * self._prox[span].view(-1, *[1] * (w.ndim - 1))
+        if self.has_linear and self._linear is not None:
+            for g, term in zip(self._parts(gradient, span), self._parts(self._linear, span), strict=True):
+                g += term
         if self._pruned and stack.device.type == "cpu":
             gradient.mul_(self._kept)
         elif self._pruned:
@@ -126,18 +154,19 @@ class FusedSGD(SGD):
             if self._shadow is not stack.weights:
                 self._shadow.copy_(stack.weights)
             return
-        count, velocity = stack.weights.numel(), stack.weights if self._velocity is None else self._velocity
+        count, unread = stack.weights.numel(), stack.weights  # unread: a pointer that the kernel does not follow
         sgd_kernels._sgd[(-(-count // 2048),)](
             *(
                 stack.weights,
                 self._gradient,
-                velocity,
+                unread if self._velocity is None else self._velocity,
+                self._linear if self.has_linear else unread,
                 stack.pruned,
                 self._shadow,
                 count,
                 training.lr,
                 training.momentum,
             ),
-            *(self._velocity is not None, training.nesterov, self._shadow is not stack.weights, 2048),
+            *(self.has_linear, self._velocity is not None, training.nesterov, self._shadow is not stack.weights, 2048),
             num_warps=8,
         )

@@ -66,13 +66,14 @@ class Trainer:
         self._sgd.begin(requests, workers)
         if isinstance(self._network, GpuNetwork):
             self._network.refresh()
-        samples = [worker.samples for worker in workers]
+        samples, before = [worker.samples for worker in workers], [worker.steps for worker in workers]
         epoch_steps = list(steps(samples, self._training.batch_size))
         for _ in range(epochs):
             self._prepare(workers, samples[0])
-            self._run_epoch(epoch_steps, (tuple(samples), self._sgd.has_prox, self._sgd.sums_squares))
+            self._run_epoch(epoch_steps, (tuple(samples), *self._sgd.shape))
         self._sgd.finish(workers)
-        return self._answers(workers, requests)
+        rates = [self._training.lr * (worker.steps - start) for worker, start in zip(workers, before, strict=True)]
+        return self._answers(workers, requests, rates)
 
     def _prepare(self, workers: Sequence[Worker], longest: int) -> None:
         """The orders and keys of the next epoch; workers with the same key (of other runs) share an order."""
@@ -101,7 +102,7 @@ class Trainer:
         """The values on the stack's device. Does not wait for a GPU that still runs the epoch before."""
         return values.pin_memory().to(self.stack.device, non_blocking=True) if self._on_gpu else values
 
-    def _run_epoch(self, epoch_steps: Sequence[Step], shape: tuple[tuple[int, ...], bool, bool]) -> None:
+    def _run_epoch(self, epoch_steps: Sequence[Step], shape: tuple[Any, ...]) -> None:
         """One epoch. Clients of equal size repeat the same steps, so a GPU replays them from a captured graph.
 
         The first epoch of a shape runs step by step, so that everything is compiled before the graph is captured.
@@ -132,7 +133,7 @@ class Trainer:
             self._network.step(inputs)
             self._sgd.step(step.span)
 
-    def _answers(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
+    def _answers(self, workers: Sequence[Worker], requests: Sequence[Request], rates: Sequence[float]) -> list[Update]:
         values: Any = self.stack.rows()
         finite = values.isfinite().all(1).tolist()
         if arrays.is_numpy(requests[0].model.weights):  # answers live where the request's model does
@@ -140,8 +141,8 @@ class Trainer:
         squares = self._sgd.squares if self._sgd.sums_squares else None
         scores = [None] * len(workers) if squares is None else self.stack.get_rows(squares).cpu().numpy()
         return [
-            Update(request.model.with_weights(row, good), worker.samples, loss / worker.samples, scores=score)
-            for row, good, score, request, worker, loss in zip(
-                values, finite, scores, requests, workers, self._losses.tolist(), strict=True
+            Update(request.model.with_weights(row, good), worker.samples, loss / worker.samples, scores=one, rates=rate)
+            for row, good, one, request, worker, loss, rate in zip(
+                values, finite, scores, requests, workers, self._losses.tolist(), rates, strict=True
             )
         ]
