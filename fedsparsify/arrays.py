@@ -112,6 +112,13 @@ def sign(array: FloatArray) -> FloatArray:
     return np.sign(array) if isinstance(array, np.ndarray) else array.sign()
 
 
+def square_root(array: FloatArray) -> FloatArray:
+    """The square root of each entry."""
+    if isinstance(array, np.ndarray):
+        return np.sqrt(array)
+    return array.double().sqrt().float()  # torch rounds some roots of float32 the other way
+
+
 def float64(array: Array) -> Array:
     """The array in double precision."""
     return array.astype(np.float64) if isinstance(array, np.ndarray) else array.double()

@@ -205,7 +205,7 @@ class Averaging(Method):
     @property
     def uploads(self) -> tuple[str, ...]:
         """How much a client's control variate changed."""
-        return self.broadcasts
+        return (CONTROL,) if self.correction == "scaffold" else ()
 
     def fit(self, model: SparseModel) -> Fit:
         """What a client is asked to train."""

@@ -125,7 +125,7 @@ def _check_update(update: object, blame: Blaming) -> None:
 
 def _sending(update: Update, method: Method, model: SparseModel, blame: Blaming) -> Update:
     """The update with what it sends and keeps under the round's mask, beside the model."""
-    if set(update.sent) != set(method.uploads):
+    if update.sent and set(update.sent) != set(method.uploads):
         raise blame.wrong(f"send {sorted(method.uploads)} beside its model, as `uploads` says", sorted(update.sent))
     for name, array in update.sent.items():
         if not is_array(array) or tuple(array.shape) != (model.layout.trainable,):
@@ -134,7 +134,7 @@ def _sending(update: Update, method: Method, model: SparseModel, blame: Blaming)
         raise blame.wrong("keep named flat arrays and numbers", f"{wrong}")
     if not update.sent and update.state is None:
         return update
-    ordered = {name: update.sent[name] for name in method.uploads}
+    ordered = {name: update.sent[name] for name in method.uploads if update.sent}
     return replace(
         update, sent=under(ordered, model), state=None if update.state is None else under(update.state, model)
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from ..arrays import FloatArray, sign
+from ..arrays import FloatArray, sign, square_root
 from ..errors import ConfigError
 from ..model import SparseModel
 from ..state import State
@@ -46,7 +46,7 @@ def step(
     second = _second(optimizer, state.get("variance", 0.0 * delta), delta * delta, beta2)
     if bias_correction is not None:
         lr *= (1 - beta2 ** (bias_correction + 1)) ** 0.5 / (1 - momentum ** (bias_correction + 1))
-    return _moved(model, mean, lr * first / (second**0.5 + tau)), {"momentum": first, "variance": second}
+    return _moved(model, mean, lr * first / (square_root(second) + tau)), {"momentum": first, "variance": second}
 
 
 def _second(optimizer: str, variance: FloatArray, squared: FloatArray, beta2: float) -> FloatArray:

@@ -56,7 +56,7 @@ class Scoring(FedAvg):
 def test_round_0_is_charged_for_what_travels_and_starts_from_the_methods_own_model():
     start = small_model([1, 2, 3, 4], statistics=[5])
     answer, federation = Update(start, 1, 1.0, client=0), Scripted()
-    federation.ask = lambda method, round, model: iter([answer if round else answer.only_scores(np.ones(4, "f"))])
+    federation.ask = lambda method, round, model, sent: iter([answer if round else answer.only_scores(np.ones(4, "f"))])
     zero, one = [entry for _, entry, _ in run_rounds(federation, Scoring(rounds=1), start, 0, 1, 0)]
     assert (zero.round, zero.clients, zero.download_params, zero.upload_params, zero.paper_params) == (0, 1, 4, 5, 0)
     assert (one.round, one.upload_params) == (1, 5)
@@ -73,7 +73,7 @@ def test_unusable_scores_are_refused_by_name():
     scores = [np.array([1, np.nan], np.float32), np.ones(3, np.float32), np.ones(2, np.float32)]
     federation = Scripted()
     answers = [Update(start, 1, 1.0, scores=each, client=client) for client, each in enumerate(scores)]
-    federation.ask = lambda method, round, model: iter(answers)
+    federation.ask = lambda method, round, model, sent: iter(answers)
     [(_, entry, _)] = run_rounds(federation, FedAvg(rounds=1), start, 1, 1, 0)
     assert "1 of its scores are NaN or infinite" in entry.refused["client 0"]
     assert "scores of shape (3,) for 2 entries" in entry.refused["client 1"]

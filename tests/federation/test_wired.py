@@ -167,7 +167,9 @@ def test_memory_survives_in_the_checkpoint(tmp_path):
     known_masks = KnownMasks()
     known_masks.sent(3, 1, np.array([True, False]))
     known_masks.sent(5, 2, np.array([False, False]))
-    Checkpoint(2, small_model([1, 2]), {}, {3: {"optimizer.momentum": np.zeros(2, np.float32)}}, known_masks).save(tmp_path / "c.fsz")
+    Checkpoint(2, small_model([1, 2]), {}, {3: {"optimizer.momentum": np.zeros(2, np.float32)}}, known_masks).save(
+        tmp_path / "c.fsz"
+    )
     back = Checkpoint.load(tmp_path / "c.fsz")
     assert back.known_masks.seen == {3: 1, 5: 2} and list(back.clients) == [3]
     assert back.known_masks.mask(1, 2).tolist() == [True, False]

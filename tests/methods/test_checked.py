@@ -75,7 +75,10 @@ def sets(self, round, model):
         (yields(Fit(MODEL), returns=Update(MODEL, "x")), "samples and loss are numbers"),
         (yields(Fit(MODEL), returns=Update(MODEL, 1, scores=[1])), "scores are a numpy array or None"),
         (raises(ZeroDivisionError("by zero")), r"client raised ZeroDivisionError: by zero \(.*test_checked.py, line"),
-        (sets, r"client sets an attribute \(FrozenInstanceError: .*'kept'.*A method is frozen and keeps no state"),
+        (
+            sets,
+            r"client sets an attribute \(FrozenInstanceError: .*'kept'.*A method is frozen: what it remembers goes in",
+        ),
     ],
 )
 def test_a_clients_mistakes(client, says):

@@ -231,10 +231,7 @@ class Networked:
         if answer.scores:
             expected = as_model(np.zeros(layout.trainable, np.float32)).layout
             scores = decode(answer.scores, None, expected).host_weights
-        uploads = method.uploads
-        if uploads and not answer.beside:
-            raise WireError(f"it sent nothing for {', '.join(uploads)}, which the method needs beside the model")
-        sent = decode_state(answer.beside, uploads, model) if uploads else {}
+        sent = decode_state(answer.beside, method.uploads, model) if answer.beside else {}
         return Update(decoded, answer.samples, answer.loss, answer.client, scores, sent=sent)
 
     def _count(self, client: int, down: int = 0, up: int = 0) -> None:
