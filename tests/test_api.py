@@ -85,8 +85,9 @@ ALLOWED = {
     "arrays": set(),
     "model": {"arrays", "errors"},
     "scores": {"arrays", "errors", "model", "schedule"},
+    "purging": {"arrays", "errors", "model", "plugins", "scores", "text"},
     "average": {"arrays", "errors", "model"},
-    "methods": CORE | {"plugins", "text"},
+    "methods": CORE | {"plugins", "purging", "text"},
     "data": {"errors", "model", "plugins"},
     # Of training, only its settings: the rest needs torch.
     "config": {"errors", "options", "schedule", "methods", "data", "text", "toml", "training", "wire"},
