@@ -82,13 +82,13 @@ def dtype_name(array: Array) -> str:
     return str(array.dtype).removeprefix("torch.")
 
 
-def any_in_each(mask: BoolArray, places: Sequence[slice]) -> list[bool]:
-    """Whether there is a True in each of several parts of a mask; with one wait for a GPU."""
+def count_in_each(mask: BoolArray, places: Sequence[slice]) -> list[int]:
+    """How many entries are true in each of several parts of a mask; with one wait for a GPU."""
     if isinstance(mask, np.ndarray):
-        return [bool(mask[place].any()) for place in places]
+        return [int(np.count_nonzero(mask[place])) for place in places]
     import torch
 
-    held: list[bool] = torch.stack([mask[place].any() for place in places]).tolist()
+    held: list[int] = torch.stack([mask[place].count_nonzero() for place in places]).tolist() if places else []
     return held
 
 
@@ -152,12 +152,20 @@ def zero_where(array: Array, mask: Array) -> None:
         array.masked_fill_(_tensor(mask), 0)  # by index, the host would wait for the number of entries
 
 
-def put(array: Array, mask: Array, values: Array) -> None:
-    """Set the entries under `mask` to `values`; all three are on the same device."""
+def put(array: Array, where: Array, values: Array) -> None:
+    """Set the entries under a mask, or at indices, to `values`; all three are on the same device."""
     if isinstance(array, np.ndarray):
-        array[mask] = values
+        array[where] = values
     else:
-        array[_tensor(mask)] = _tensor(values)
+        array[_tensor(where)] = _tensor(values)
+
+
+def assign(array: Array, place: slice, values: Array) -> None:
+    """Set one part of the array to `values`; both are on the same device."""
+    if isinstance(array, np.ndarray):
+        array[place] = values
+    else:
+        array[place] = _tensor(values)
 
 
 def highest(values: Array, count: int, among: Array, alive: int) -> Array:
@@ -184,6 +192,28 @@ def _highest_in_torch(values: torch.Tensor, count: int, among: torch.Tensor) -> 
     threshold = values.sort().values[len(values) - count - 1]
     mask, ties = values > threshold, (values == threshold) & among
     return mask | (ties & (ties.cumsum(0) <= count - mask.sum()))
+
+
+def part_numbers(sizes: Sequence[int], like: Array) -> Array:
+    """For parts of these sizes, one after the other: the number of the part that each entry lies in."""
+    if isinstance(like, np.ndarray):
+        return np.repeat(np.arange(len(sizes)), sizes)
+    import torch
+
+    counts = torch.tensor(sizes, device=like.device)
+    return torch.arange(len(sizes), device=like.device).repeat_interleave(counts, output_size=sum(sizes))
+
+
+def ranked(values: FloatArray, part: Array) -> Array:
+    """The indices that sort every part from its highest value down, of equals the first; values are not negative.
+
+    One stable sort for all parts: the bits of floats from zero up are in the order of their values.
+    """
+    if isinstance(values, np.ndarray):
+        return np.argsort((to_numpy(part) << 32) - values.view(np.int32), kind="stable")
+    import torch
+
+    return ((_tensor(part) << 32) - values.view(torch.int32)).sort(stable=True).indices
 
 
 def kth_smallest(values: NDArray[Any], k: int) -> Any:

@@ -217,7 +217,7 @@ class SparseModel:
     def empty(self) -> tuple[str, ...]:
         """Trainable tensors without a kept entry."""
         specs = self.layout.tensors
-        held = arrays.any_in_each(self.mask, [self.layout.slices[spec.name] for spec in specs])
+        held = arrays.count_in_each(self.mask, [self.layout.slices[spec.name] for spec in specs])
         return tuple(spec.name for spec, some in zip(specs, held, strict=True) if spec.size and not some)
 
     @property

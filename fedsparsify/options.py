@@ -100,6 +100,8 @@ def complete_docstring(cls: type) -> None:
 
 def shown_default(default: object) -> str:
     """A default as help texts show it."""
+    if isinstance(default, tuple):
+        return ", ".join(map(str, default)) or "none"
     return "the data set's" if default is None else str(default)
 
 

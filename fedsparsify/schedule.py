@@ -29,15 +29,18 @@ class GradualSchedule:
     """Target sparsity by round (Eq. 1 of the paper): slow at the end, where every weight counts more.
 
     The paper leaves two cases open. Before the first purge (t < t_0, or t < F) the formula falls below S_0: the
-    target stays at S_0. If F does not divide T, the last round purges all the same, so that S_T is always reached.
+    target stays at S_0. If F does not divide the round at which the schedule ends, that round purges all the same, so
+    that S_T is always reached.
 
     Args:
-        final: sparsity S_T at the last round, a fraction in [0, 1).
+        final: sparsity S_T at the end, a fraction in [0, 1).
         rounds: the last round T.
         initial: sparsity S_0 at `start`.
         start: the round t_0 at which pruning starts.
         every: prune every F rounds.
         exponent: n; higher prunes earlier.
+        end: where S_T is reached; the rounds after it only tune. Up to 1: a fraction of the rounds, rounded to the
+            nearest round; from 2 on: a round. Eq. 1 then has this round in place of T.
 
     Raises:
         ConfigError: if a value is out of range.
@@ -47,6 +50,9 @@ class GradualSchedule:
         >>> schedule = GradualSchedule(final=0.9, rounds=10)
         >>> [round(schedule(t), 3) for t in (1, 4, 7, 10)]
         [0.0, 0.633, 0.867, 0.9]
+        >>> schedule = GradualSchedule(final=0.9, rounds=10, end=0.7)
+        >>> [round(schedule(t), 3) for t in (1, 4, 7, 10)]
+        [0.0, 0.787, 0.9, 0.9]
     """
 
     final: float
@@ -55,6 +61,7 @@ class GradualSchedule:
     start: int = 1
     every: int = 1
     exponent: float = 3
+    end: float = 1.0
 
     def __post_init__(self) -> None:
         check_fraction("final sparsity (S_T)", self.final)
@@ -72,17 +79,32 @@ class GradualSchedule:
                 f"start (t_0) must not lie after the last round (T). "
                 f"Received: start {self.start!r}, rounds {self.rounds!r}."
             )
+        if not (0 < self.end <= 1 or (2 <= self.end <= self.rounds and self.end == int(self.end))):
+            raise ConfigError(
+                f"end must be a fraction of the rounds, in (0, 1], or a round from 2 to the last one. "
+                f"Received: end {self.end:g}, rounds {self.rounds!r}."
+            )
+        if self.start > self.last_purge:
+            raise ConfigError(
+                f"start (t_0) must not lie after the end of the schedule. "
+                f"Received: start {self.start!r}, end {self.end:g} (round {self.last_purge} of {self.rounds!r})."
+            )
         if not self.exponent > 0:
             raise ConfigError(f"exponent (n) must be positive. Received: {self.exponent!r}.")
 
+    @property
+    def last_purge(self) -> int:
+        """The round at which S_T is reached."""
+        return int(self.end) if self.end > 1 else max(1, int(self.end * self.rounds + 0.5))
+
     def __call__(self, t: int) -> float:
         """Target sparsity s_t."""
-        if t >= self.rounds:
+        if t >= self.last_purge:
             return self.final
         purge = self.every * (t // self.every)
         if purge <= self.start:
             return self.initial
-        left = 1 - (purge - self.start) / (self.rounds - self.start)
+        left = 1 - (purge - self.start) / (self.last_purge - self.start)
         return float(self.final + (self.initial - self.final) * left**self.exponent)
 
 

@@ -117,4 +117,8 @@ def test_the_file_is_plain_toml():
         "start": 1,
         "every": 1,
         "exponent": 3.0,
+        "end": 1.0,
+        "score": "magnitude",
+        "exclude": [],
+        "min_density": 0.0,
     }

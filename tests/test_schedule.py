@@ -38,6 +38,29 @@ def test_start_at_the_last_round_is_one_shot():
     assert [GradualSchedule(0.9, rounds=3, start=3)(t) for t in (1, 2, 3)] == [0, 0, 0.9]
 
 
+def test_an_end_before_the_last_round():
+    """Eq. 1 with round 4 in place of T; the rounds after it only tune."""
+    for end in (4, 0.5):
+        schedule = GradualSchedule(0.8, rounds=8, end=end)
+        assert [schedule(t) for t in range(1, 9)] == pytest.approx(
+            [0, 0.8 * (1 - (2 / 3) ** 3), 0.8 * (1 - (1 / 3) ** 3), 0.8, 0.8, 0.8, 0.8, 0.8]
+        )
+        assert schedule(4) == 0.8
+
+
+def test_the_purge_at_the_end_reaches_the_target_whatever_the_frequency():
+    schedule = GradualSchedule(0.9, rounds=10, every=4, end=7)
+    values = [schedule(t) for t in range(1, 11)]
+    assert values[:3] == [0, 0, 0]
+    assert values[3:6] == pytest.approx([0.9 * (1 - 0.5**3)] * 3)
+    assert values[6:] == [0.9] * 4
+
+
+def test_an_end_as_a_fraction_is_the_nearest_round():
+    ends = [(0.75, 200), (0.75, 10), (0.7, 10), (0.01, 10), (1.0, 10), (1, 10), (2, 10), (10, 10)]
+    assert [GradualSchedule(0.9, rounds, end=end).last_purge for end, rounds in ends] == [150, 8, 7, 1, 10, 10, 2, 10]
+
+
 def test_other_schedules():
     assert [OneShotSchedule(0.9, 3)(t) for t in (1, 2, 3, 4)] == [0, 0, 0.9, 0.9]
     assert ConstantSchedule(0.4)(7) == 0.4
@@ -52,8 +75,10 @@ def test_other_schedules():
 )
 def test_schedules_climb_from_initial_to_final(final, rounds, every, exponent, data):
     initial = data.draw(st.floats(0, final))
-    start = data.draw(st.integers(1, rounds))
-    schedule = GradualSchedule(final, rounds, initial, start, every, exponent)
+    last = data.draw(st.integers(1, rounds))
+    start = data.draw(st.integers(1, last))
+    schedule = GradualSchedule(final, rounds, initial, start, every, exponent, last if last > 1 else 1e-9)
+    assert schedule(last) == final
     values = [schedule(t) for t in range(rounds + 1)]
     assert all(a <= b + 1e-12 for a, b in pairwise(values))
     assert values[-1] == final
@@ -73,6 +98,13 @@ def test_schedules_climb_from_initial_to_final(final, rounds, every, exponent, d
         ({"every": 0}, "at least 1"),
         ({"rounds": 0}, "at least 1"),
         ({"exponent": 0}, "positive"),
+        ({"end": 0}, "fraction of the rounds"),
+        ({"end": -3}, "fraction of the rounds"),
+        ({"end": 2.5}, "fraction of the rounds"),
+        ({"end": 11}, "end 11, rounds 10"),
+        ({"end": float("nan")}, "fraction of the rounds"),
+        ({"end": float("inf")}, "fraction of the rounds"),
+        ({"start": 6, "end": 0.5}, "end 0.5 (round 5 of 10)"),
     ],
 )
 def test_nonsense_is_refused(wrong, says):

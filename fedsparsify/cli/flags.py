@@ -20,14 +20,33 @@ MAX_MEMORY = click.option(
 Callback = TypeVar("Callback", bound=Callable[..., object])
 
 
+class Number(click.ParamType):  # type: ignore[type-arg]
+    """A number; a whole one stays an integer, for settings that are whole in one method and fractions in another."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | float:
+        """The number that a text says."""
+        try:
+            number = float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return int(value) if str(value).strip().lstrip("+-").isdecimal() else number
+
+
 def flag(setting: Setting, group: str = "") -> click.Option:
     """A setting as a flag without a value of its own, so that config files and the data set's values show through."""
     dashed = setting.name.replace("_", "-")
     kind: Any = click.Choice(setting.choices) if setting.choices else setting.type
+    kind = Number() if setting.type is float else kind
     help = f"{group}{setting.help}  [default: {shown_default(setting.default)}]"
     if setting.type is bool:
         return click.Option([f"--{dashed}/--no-{dashed}", setting.name], default=None, help=help)
-    return click.Option([f"--{dashed}", setting.name], type=kind, default=None, help=help)
+    if setting.length == -1:
+        help = f"{help}  [may be given several times]"
+        return click.Option([f"--{dashed}", setting.name], type=kind, default=None, multiple=True, help=help)
+    nargs = setting.length or 1
+    return click.Option([f"--{dashed}", setting.name], type=kind, default=None, nargs=nargs, help=help)
 
 
 def flags_of(kind: type) -> Callable[[Callback], Callback]:

@@ -27,8 +27,10 @@ def _method_settings() -> dict[str, Setting]:
     known: dict[str, Setting] = {}
     for kind in METHODS.values():
         for name, setting in settings(kind).items():
-            same = known.setdefault(name, setting).default == setting.default
-            known[name] = known[name] if same else replace(known[name], default="the method's")
+            first = known.setdefault(name, setting)
+            kind = float if {first.type, setting.type} == {int, float} else first.type
+            default = first.default if first.default == setting.default else "the method's"
+            known[name] = replace(first, type=kind, default=default)
     return known
 
 
@@ -71,9 +73,9 @@ def _collect(config: Path | None, out: Path | None, resume: bool, flags: dict[st
     for text in flags.pop("extra"):
         options |= _assignment(text)
     for name in METHOD_SETTINGS:
-        if (value := flags.pop(name)) is not None:
+        if (value := flags.pop(name)) not in (None, ()):
             options[name] = value
-    table |= {name: value for name, value in flags.items() if value is not None}
+    table |= {name: value for name, value in flags.items() if value not in (None, ())}
     made = make_config(table | {"method": options}, source)
     return made, out or _default_out(made, resume)
 

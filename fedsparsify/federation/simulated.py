@@ -14,7 +14,7 @@ import torch
 from ..config import RunConfig
 from ..data import Dataset, partition
 from ..data.partition import Indices
-from ..methods import Method, Update, ask_client, cohort_of, until_diverged
+from ..methods import Method, Update, ask_client, check_fits, cohort_of, until_diverged
 from ..model import SparseModel
 from ..networks import model_of
 from ..state import State, under
@@ -39,6 +39,7 @@ class Simulated:
         self.parts: list[Indices] = partition(dataset.y_train, config.clients, config.split, config.seed)
         self._network = FlatModule(build_for(config, dataset), self._device)
         check_batches(self._network, config, self.parts, dataset)
+        check_fits(config.method, model_of(self._network.module))
         self.kept: dict[int, State] = {}
 
     def initial(self) -> SparseModel:

@@ -19,11 +19,12 @@ import torch
 from ..config import RunConfig, make_config, to_toml
 from ..data import Dataset, load_dataset
 from ..errors import ConfigError, RunError, nearest
-from ..methods import METHODS, Method, method_class
-from ..networks import build, layout_of
+from ..methods import METHODS, Method, check_fits, method_class
+from ..networks import build, layout_of, model_of
 from ..options import settings
 from ..stopping import listening
 from ..text import digest, file_name
+from .environment import build_for
 from .folder import RunFolder
 from .ledger import Entry
 from .lock import held
@@ -174,6 +175,11 @@ def _sweep(
         RunFolder(out / planned.name).check(planned.config)  # refuse another configuration before any work
     todo = [planned for planned in runs if not RunFolder(out / planned.name).model.exists()]
     datasets = {name: load_dataset(name) for name in {planned.config.data for planned in todo}}
+    for members in alike(todo):
+        first = members[0].config
+        initial = model_of(build_for(first, datasets[first.data]))
+        for planned in members:
+            check_fits(planned.config.method, initial)
     for members in alike(todo):
         first = members[0].config
         dataset = datasets[first.data]

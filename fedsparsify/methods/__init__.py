@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..errors import ConfigError
 from ..plugins import load_named
 from .at_initialisation import AtInitialisation
-from .base import Averaging, Gradual, Merged, Method, Purging, Scheduled, tally, tally_scored
-from .checked import Blaming, ask_client, begun, check_unchanging, cohort_of, merged, target_of
+from .base import Averaging, Merged, Method, tally, tally_scored
+from .checked import Blaming, ask_client, begun, check_fits, check_unchanging, cohort_of, merged, target_of
 from .composed import FedAdagrad, FedAdam, FedAvgM, FedDyn, FedYogi, Scaffold
 from .context import ClientContext, ServerContext
 from .fedavg import FedAvg, FedAvgMFL
@@ -17,6 +17,7 @@ from .fedsparsify_local import FedSparsifyLocal
 from .grasp import Grasp
 from .oneshot import OneShot, OneShotFT
 from .prunefl import PruneFL
+from .purging import Gradual, Purging, Scheduled, Selecting
 from .random import Random
 from .requests import Client, Fit, Request, Score, Update, run_client, until_diverged
 from .snip import Snip
@@ -88,11 +89,13 @@ __all__ = [
     "Scaffold",
     "Scheduled",
     "Score",
+    "Selecting",
     "ServerContext",
     "Snip",
     "Update",
     "ask_client",
     "begun",
+    "check_fits",
     "check_unchanging",
     "cohort_of",
     "merged",

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..model import Floats, SparseModel
 from ..options import option
-from ..schedule import ConstantSchedule, Schedule, check_at_least
+from ..purging import check_reachable, least_kept
+from ..schedule import ConstantSchedule, Schedule, check_at_least, check_fraction
 from ..scores import keep_top, weight_tensors_first
 from .base import Averaging, Merged, tally_scored
 from .context import ClientContext, ServerContext
@@ -30,9 +31,17 @@ class AtInitialisation(Averaging):
     probe: Literal["client", "all"] = option("client", "which clients score: one at random, or all by samples")
     per_class: int = option(10, "samples per class in the batch that a client scores with")
 
+    exclude: tuple[str, ...] = option((), "weight tensors that are not pruned either: names or patterns, or last")
+    min_density: float = option(0.0, "share of its entries that every tensor keeps, so that no layer dies")
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least("method.per_class", self.per_class, 1)
+        check_fraction("method.min_density", self.min_density)
+
+    def check(self, model: SparseModel) -> None:
+        """Refuse a sparsity that cannot be reached."""
+        check_reachable(model.layout, self.sparsity, self.exclude, self.min_density)
 
     @property
     def schedule(self) -> Schedule:
@@ -71,4 +80,5 @@ class AtInitialisation(Averaging):
         if round:
             return super().merge(round, model, updates, rng, server)
         _, scores = tally_scored(updates)
-        return model.under(keep_top(weight_tensors_first(scores, model.layout), self.sparsity))
+        least = least_kept(model.layout, self.exclude, self.min_density)
+        return model.under(keep_top(weight_tensors_first(scores, model.layout), self.sparsity, least=least))

@@ -13,20 +13,17 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from ..arrays import FloatArray
 from ..average import MeanOf, Tally
 from ..errors import ConfigError
 from ..model import Floats, SparseModel
 from ..options import check_options, complete_docstring, option
-from ..schedule import ConstantSchedule, GradualSchedule, Schedule
-from ..scores import keep_top, magnitude
+from ..schedule import ConstantSchedule, Schedule
 from ..state import State
 from .context import ClientContext, ServerContext
 from .corrections import CONTROL, Correction, Received, corrected, remembered, server_step
 from .requests import Client, Fit, Update
 from .server_optimizers import ADAPTIVE, ServerOptimizer, check, step
 
-FINAL_SPARSITY = "final sparsity S_T, a fraction in [0, 1)"
 Merged: TypeAlias = SparseModel | tuple[SparseModel, State]
 
 
@@ -99,6 +96,9 @@ class Method:
     def settled(self, measure_times: Callable[[], str]) -> Method:
         """The method with its machine-dependent settings replaced by measured values, so that a run can be repeated."""
         return self
+
+    def check(self, model: SparseModel) -> None:
+        """Refuse, by a ConfigError, a network that the method cannot work with; `model` is the initialised one."""
 
     def begin(self, model: SparseModel) -> SparseModel:
         """The model that the first round starts from, given the initialised one."""
@@ -265,39 +265,3 @@ def given(context: Any, half: str, name: str) -> Any:
             f"{name!r} as its last argument, and pass it on."
         )
     return context
-
-
-@dataclass(frozen=True, kw_only=True)
-class Purging(Averaging):
-    """Base of the methods whose server prunes: weighted mean, then keep the highest scores."""
-
-    sparsity: float = option(0.9, FINAL_SPARSITY)
-
-    def score(self, model: SparseModel, rng: np.random.Generator) -> FloatArray:
-        """Score of each trainable weight, higher = keep."""
-        return magnitude(model)
-
-    def finish(self, round: int, mean: SparseModel, rng: np.random.Generator) -> SparseModel:
-        """Purge to the round's sparsity."""
-        return mean.under(keep_top(self.score(mean, rng), self.schedule(round), among=mean.mask))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scheduled(Method):
-    """Base of the methods with the sparsity of Eq. 1, whoever prunes."""
-
-    sparsity: float = option(0.9, FINAL_SPARSITY)
-    initial: float = option(0.0, "initial sparsity S_0")
-    start: int = option(1, "round t_0 at which pruning starts")
-    every: int = option(1, "prune every F rounds")
-    exponent: float = option(3.0, "exponent n: higher prunes earlier")
-
-    @property
-    def schedule(self) -> Schedule:
-        """Eq. 1 with this method's settings."""
-        return GradualSchedule(self.sparsity, self.rounds, self.initial, self.start, self.every, self.exponent)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gradual(Scheduled, Purging):
-    """Base of the methods whose server prunes along Eq. 1."""

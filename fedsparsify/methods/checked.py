@@ -205,6 +205,12 @@ def merged(
     return made, state
 
 
+def check_fits(method: Method, model: SparseModel) -> None:
+    """Refuse a network that the method cannot work with; before a run opens its folder."""
+    with Blaming(type(method), "check"):
+        method.check(model)
+
+
 def begun(method: Method, model: SparseModel) -> SparseModel:
     """The model that the first round starts from."""
     blame = Blaming(type(method), "begin")

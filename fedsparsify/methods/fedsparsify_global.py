@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import Gradual
+from .purging import Gradual
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..errors import ConfigError
 from ..options import option
 from ..schedule import OneShotSchedule, Schedule
-from .base import Purging
+from .purging import Purging
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,13 @@ import subprocess
 import sys
 import time
 
+import click
 import numpy as np
 import pytest
 
+from fedsparsify.cli.run import _collect, command
+from fedsparsify.config import to_toml
+from fedsparsify.errors import ConfigError
 from fedsparsify.federation.checkpoint import Checkpoint
 from fedsparsify.federation.ledger import read_history
 
@@ -42,7 +46,7 @@ def test_the_embedded_default_with_a_method_of_ones_own(elsewhere):
         "class Uniform(Gradual):\n"
         '    """Each tensor keeps the same share of its weights."""\n\n'
         '    boost: float = option(1.0, "factor on the scores")\n\n'
-        "    def score(self, model, rng):\n"
+        "    def scores(self, model, rng):\n"
         "        views = [np.abs(view.ravel()) for view in model.tensors().values()]\n"
         "        ranks = [np.argsort(np.argsort(view)) / view.size for view in views]\n"
         "        return self.boost * np.concatenate(ranks).astype(np.float32)\n"
@@ -174,3 +178,29 @@ def test_who_holds_what_as_a_figure(elsewhere):
     assert done.returncode == 0, done.stderr
     assert (elsewhere / "who.png").read_bytes().startswith(b"\x89PNG")
     assert "0, 1" in done.stdout
+
+
+def collected(*words):
+    """The config that a command line makes."""
+    flags = command.make_context("run", [*map(str, words)]).params
+    flags.pop("track")
+    return _collect(flags.pop("config"), flags.pop("out"), flags.pop("resume"), flags)[0]
+
+
+def test_flags_of_a_purge(tmp_path):
+    made = collected("--score", "lamp", "--end", 0.75, "--exclude", "last", "--exclude", "*bias", "--min-density", 0.01)
+    assert (made.method.score, made.method.end, made.method.min_density) == ("lamp", 0.75, 0.01)
+    assert made.method.exclude == ("last", "*bias")
+    (tmp_path / "run.toml").write_text(to_toml(made))
+    assert collected(tmp_path / "run.toml") == made
+    assert collected(tmp_path / "run.toml", "--exclude", "norms").method.exclude == ("norms",)
+
+
+def test_one_flag_for_settings_of_two_types():
+    """`--end` is a round or a fraction for purges, and a round for FedDST."""
+    assert collected("--end", 15).method.schedule(15) == 0.9
+    assert collected("--method", "feddst", "--end", 15).method.end == 15
+    with pytest.raises(ConfigError, match=r"method\.end must be an integer\. Received: 0\.5"):
+        collected("--method", "feddst", "--end", 0.5)
+    with pytest.raises(click.BadParameter, match="'soon' is not a number"):
+        collected("--end", "soon")

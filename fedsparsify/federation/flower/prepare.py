@@ -9,6 +9,7 @@ import torch
 from ...config import RunConfig, to_toml
 from ...data import load_dataset
 from ...errors import ConfigError
+from ...methods import check_fits
 from ...networks import build, model_of
 from ...training.flat import FlatModule
 from ...training.step_times import step_times
@@ -26,6 +27,7 @@ def make_task(config: RunConfig, folder: RunFolder) -> Task:
         raise ConfigError("diagnose needs the clients' samples, which a server over a network does not have.")
     dataset = load_dataset(config.data)
     check_network(config, dataset)
+    check_fits(config.method, model_of(build_for(config, dataset)))
 
     def measure() -> str:
         network = FlatModule(build_for(config, dataset), torch.device("cpu"))

@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from ...config import RunConfig
 from ...errors import ClientError, ConfigError, FedSparsifyError, WireError
-from ...methods import Method, ServerContext, Update, begun, merged
+from ...methods import Method, ServerContext, Update, begun, check_fits, merged
 from ...model import SparseModel
 from ...state import State
 from ...text import plain
@@ -139,7 +139,9 @@ class SparseStrategy(FedAvg):
         """The model to send. It is ours: arrays that somebody has changed are refused, since they would be ignored."""
         if self.model is None:
             layout, self._dtypes = layout_of(arrays)
-            self.model = begun(self.method, SparseModel.dense(layout, weights_of(arrays, layout)))
+            initial = SparseModel.dense(layout, weights_of(arrays, layout))
+            check_fits(self.method, initial)
+            self.model = begun(self.method, initial)
             self._arrays = self.model, dict(arrays)
         if self._arrays[0] is not self.model:  # a derived class has set it
             self._arrays = self.model, dict(arrays_of(self.model, self._dtypes))

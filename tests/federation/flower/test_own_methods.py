@@ -34,9 +34,9 @@ class Forgetful(Gradual):
 class Remembering(Gradual):
     """It sets an attribute of itself."""
 
-    def score(self, model, rng):
-        self.scores = np.abs(model.trainable_weights)
-        return self.scores
+    def scores(self, model, rng):
+        self.last = np.abs(model.trainable_weights)
+        return self.last
 
 
 SMALL = {"rounds": 1, "epochs": 1, "clients": 2, "data": "digits"}
