@@ -72,6 +72,11 @@ class Setting:
             raise ConfigError(f"{name} must be {many}. Received: {value!r}.")
         return tuple(self._one(one, name, value) for one in value)
 
+    def is_default(self, value: object) -> bool:
+        """Whether a value as a config file holds it is the setting's default."""
+        written = list(self.default) if isinstance(self.default, tuple) else self.default
+        return value in (self.default, written) or (self.default is None and value == NONE)
+
     def _one(self, value: object, name: str, received: object) -> Any:
         """One value in the setting's type."""
         if self.choices and value not in self.choices:

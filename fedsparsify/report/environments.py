@@ -183,7 +183,7 @@ def _variant(run: Run, usual: dict[str, object]) -> Variant:
     special = {
         name: value
         for name, value in method.items()
-        if name not in ("name", "sparsity", "times") and not (name in known and known[name].default == value)
+        if name not in ("name", "sparsity", "times") and not (name in known and known[name].is_default(value))
     }
     special |= {name: run.table.get(name) for name in TRAINING if run.table.get(name) != usual[name]}
     return tuple(sorted(special.items()))

@@ -17,7 +17,7 @@ from fedsparsify.training.backends.autograd import OneByOne
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "federation" / "flower"))
 PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
-FILES = {name: text for name, text in re.findall(r"```python\n# (adam|drift)\.py\n(.*?)```", PAGE, re.DOTALL)}
+FILES = dict(re.findall(r"```python\n# (adam|drift)\.py\n(.*?)```", PAGE, re.DOTALL))
 OURS = {"adam:Adam": "fedadam", "drift:Drift": "scaffold"}
 
 
