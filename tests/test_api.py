@@ -96,11 +96,14 @@ ALLOWED = {
     "inference": {"arrays", "errors", "graph", "model", "native", "ops", "wire"},
     "keyed": set(),
     "networks": {"errors", "graph", "inference", "keyed", "model", "notices", "ops", "plugins", "wire"},
-    "training": {"arrays", "errors", "model", "methods", "data", "options", "keyed", "native", "networks", "notices"},
+    "training": {
+        *("arrays", "errors", "model", "methods", "data", "options", "keyed", "native", "networks", "notices"),
+        "schedule",
+    },
     "federation": CORE
     | {"methods", "data", "config", "keyed", "networks", "training", "wire", "notices", "stopping", "text", "toml"},
     "track": {"config", "errors", "federation"},
-    "report": {"errors", "methods", "options", "text", "toml", "wire"},
+    "report": {"errors", "methods", "options", "text", "toml", "training", "wire"},  # training.settings alone
     "export": {"errors", "graph", "model", "ops", "wire"},
     "engines": {"export", "graph", "model", "ops", "wire"},
     "cli": {

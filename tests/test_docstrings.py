@@ -53,7 +53,7 @@ def test_help_shows_what_each_setting_means():
     text = inspect.getdoc(RunConfig) or ""
     for name, setting in settings(RunConfig).items():
         assert f"\n    {name}: {setting.help}  [default: " in text
-    assert "lr: learning rate of the local SGD  [default: the data set's]" in text
+    assert "lr: local learning rate  [default: the data set's; 0.001 for adam and adamw]" in text
 
 
 @pytest.mark.parametrize("kind", METHODS.values(), ids=METHODS)

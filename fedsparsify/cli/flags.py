@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..options import Setting, settings, shown_default
+from ..options import Setting, settings
 from .size import Size
 
 PATH = click.Path(path_type=Path)
@@ -24,7 +24,7 @@ def flag(setting: Setting, group: str = "") -> click.Option:
     """A setting as a flag without a value of its own, so that config files and the data set's values show through."""
     dashed = setting.name.replace("_", "-")
     kind: Any = click.Choice(setting.choices) if setting.choices else setting.type
-    help = f"{group}{setting.help}  [default: {shown_default(setting.default)}]"
+    help = f"{group}{setting.help}  [default: {setting.shown_default}]"
     if setting.type is bool:
         return click.Option([f"--{dashed}/--no-{dashed}", setting.name], default=None, help=help)
     return click.Option([f"--{dashed}", setting.name], type=kind, default=None, help=help)
