@@ -50,7 +50,6 @@ class RunConfig(Training):
     network: str = option(UNSET, "network: fc, cnn, vgg16 or module:factory")
     method: Any = "fedsparsify-global"  # a name, a table with a name, or a Method; a Method once built
     sparsity: float | None = None  # short for the method's own `sparsity`
-    rounds: int = option(UNSET, "federation rounds T")
     clients: int = option(10, "number of clients")
     participation: float = option(1.0, "fraction of the clients that take part in a round")
     min_clients: int = option(1, "a round with fewer usable answers stops the run")
@@ -69,7 +68,8 @@ class RunConfig(Training):
             name: getattr(preset, name) for name in ("network", "batch_size", "lr", "nesterov", "augment", "rounds")
         }
         with Blaming(kind, "default_momentum"):
-            preset_values["momentum"] = kind.default_momentum(preset.momentum)
+            preset_values["momentum"] = kind.default_momentum(preset.momentum if self.optimizer == "sgd" else 0.0)
+        preset_values |= self.defaults()
         for name, value in preset_values.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -89,10 +89,7 @@ class RunConfig(Training):
             if getattr(self, name) > MAX_COUNT:
                 raise ConfigError(f"{name} must be at most {MAX_COUNT:,}. Received: {getattr(self, name)!r}.")
         check_seed(self.seed)
-        if not 0 < self.lr < float("inf"):
-            raise ConfigError(f"lr must be positive. Received: {self.lr!r}.")
-        if not 0 <= self.momentum < 1:
-            raise ConfigError(f"momentum must lie in [0, 1). Received: {self.momentum!r}.")
+        self.check_training()
         if not 0 < self.participation <= 1:
             raise ConfigError(f"participation must lie in (0, 1]. Received: {self.participation!r}.")
         if self.min_clients > self.participants:

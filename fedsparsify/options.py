@@ -21,12 +21,13 @@ RESERVED = ("name", "rounds")  # keys that every [method] table or method has al
 SETTINGS = "\n\nSettings:\n"  # heading in a docstring
 
 
-def option(default: Any, help: str) -> Any:
+def option(default: Any, help: str, unset: str = "the data set's") -> Any:
     """A setting of a method: a field of its dataclass with a default and a help text.
 
     Args:
         default: the value if the user gives none; None stands for "unset" where the field's type allows it.
         help: what the setting means, in a few words. `--help`, `help(…)` and error messages show it.
+        unset: what help texts say for a default of None.
 
     Returns:
         A dataclass field. Its annotation must be bool, int, float, str, a `Literal` of words, a tuple of one of
@@ -45,7 +46,7 @@ def option(default: Any, help: str) -> Any:
         >>> Patient(wait=3)
         Patient(rounds=1, wait=3)
     """
-    return dataclasses.field(default=default, metadata={"help": help})
+    return dataclasses.field(default=default, metadata={"help": help, "unset": unset})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +60,12 @@ class Setting:
     choices: tuple[str, ...] = ()
     optional: bool = False  # may be None
     length: int | None = None  # of a tuple: its number of values; -1: any number
+    unset: str = ""  # what a default of None stands for
+
+    @property
+    def shown_default(self) -> str:
+        """The default as help texts show it."""
+        return shown(self.default, self.unset)
 
     def read(self, value: object, where: str = "") -> Any:
         """The value in the setting's type, or an error that says what was received."""
@@ -89,25 +96,27 @@ class Setting:
         raise ConfigError(f"{name} must be {what}{' or none' * self.optional}. Received: {received!r}.")
 
 
+def shown(default: object, unset: str) -> str:
+    """A default as help texts show it; `unset` in place of None."""
+    if isinstance(default, tuple):
+        return ", ".join(map(str, default)) or "none"
+    if default is None:
+        return unset
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
 def complete_docstring(cls: type) -> None:
     """Append one line per option to a class's docstring, so that `help(cls)` says what each setting means."""
     inherited: dict[str, dataclasses.Field[Any]] = dict(getattr(cls, "__dataclass_fields__", {}))
     own = {name: field for name, field in vars(cls).items() if isinstance(field, dataclasses.Field)}
     lines = [
-        f"    {name}: {field.metadata['help']}  [default: {shown_default(field.default)}]"
+        f"    {name}: {field.metadata['help']}  [default: {shown(field.default, field.metadata['unset'])}]"
         for name, field in (inherited | own).items()
         if "help" in field.metadata
     ]
     if lines:
         text = inspect.cleandoc(cls.__doc__ or cls.__name__).partition(SETTINGS)[0]
         cls.__doc__ = f"{text}{SETTINGS}" + "\n".join(lines) + "\n"
-
-
-def shown_default(default: object) -> str:
-    """A default as help texts show it."""
-    if isinstance(default, tuple):
-        return ", ".join(map(str, default)) or "none"
-    return "the data set's" if default is None else str(default)
 
 
 def settings(cls: type) -> dict[str, Setting]:
@@ -141,7 +150,8 @@ def _setting(cls: type, name: str, hint: Any, field: Any) -> Setting:
             f"the option {name!r} of {cls.__module__}.{cls.__qualname__} has a type that a config file cannot carry: "
             f"{shown}. Use bool, int, float, str, a Literal of words, a tuple of one of those, or one of them | None."
         )
-    return Setting(name, kind, field.default, field.metadata["help"], choices, optional, length)
+    help, unset = field.metadata["help"], field.metadata["unset"]
+    return Setting(name, kind, field.default, help, choices, optional, length, unset)
 
 
 def check_options(cls: type) -> None:

@@ -102,7 +102,7 @@ ALLOWED = {
     "federation": CORE
     | {"methods", "data", "config", "keyed", "networks", "training", "wire", "notices", "stopping", "text", "toml"},
     "track": {"config", "errors", "federation"},
-    "report": {"errors", "methods", "options", "text", "toml", "wire"},
+    "report": {"errors", "methods", "options", "text", "toml", "training", "wire"},  # training.settings alone
     "export": {"errors", "graph", "model", "ops", "wire"},
     "engines": {"export", "graph", "model", "ops", "wire"},
     "cli": {

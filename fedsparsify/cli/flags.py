@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..options import Setting, settings, shown_default
+from ..options import Setting, settings
 from .size import Size
 
 PATH = click.Path(path_type=Path)
@@ -39,7 +39,7 @@ def flag(setting: Setting, group: str = "") -> click.Option:
     dashed = setting.name.replace("_", "-")
     kind: Any = click.Choice(setting.choices) if setting.choices else setting.type
     kind = Number() if setting.type is float else kind
-    help = f"{group}{setting.help}  [default: {shown_default(setting.default)}]"
+    help = f"{group}{setting.help}  [default: {setting.shown_default}]"
     if setting.type is bool:
         return click.Option([f"--{dashed}/--no-{dashed}", setting.name], default=None, help=help)
     if setting.length == -1:

@@ -34,7 +34,8 @@ from .run import run
 # Runs that agree in these train the same network on the same samples in the same steps, and can be stacked.
 ENVIRONMENT = (
     *("data", "network", "split", "clients", "participation", "epochs", "batch_size", "lr", "momentum", "nesterov"),
-    *("augment", "precision", "keep_optimizer", "device"),
+    *("optimizer", "weight_decay", "clip_norm", "label_smoothing", "lr_schedule", "lr_final", "lr_warmup", "lr_drops"),
+    *("lr_schedule_local", "lr_final_local", "augment", "precision", "keep_optimizer", "device"),
 )
 
 

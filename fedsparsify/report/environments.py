@@ -13,11 +13,18 @@ from typing import Any, TypeAlias
 from ..methods import METHODS
 from ..options import settings
 from ..text import plain, shortened
+from ..training.settings import Training
 from .runs import PLACE, Run
 from .style import label_of, rank_of
 
 # Settings of training that make a series of its own if a run's value is not that of most runs of its method.
-TRAINING = ("batch_size", "lr", "momentum", "nesterov", "augment", "precision", "keep_optimizer", "wire_precision")
+TRAINING = (
+    *("batch_size", "optimizer", "lr", "momentum", "nesterov", "weight_decay", "clip_norm", "label_smoothing"),
+    *("lr_schedule", "lr_final", "lr_warmup", "lr_drops", "lr_schedule_local", "lr_final_local"),
+    *("augment", "precision", "keep_optimizer", "wire_precision"),
+)
+# What runs that are older than a setting trained with.
+BEFORE = {name: setting.default for name, setting in settings(Training).items()} | Training().defaults()
 TUNED = {"every": "F", "exponent": "n", "aggregate": ""}  # settings that the paper's appendix varies, and their letters
 NAMES = {"fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "digits": "Digits"}
 
@@ -150,7 +157,7 @@ class Environment:
         seen: dict[tuple[str, str], Counter[object]] = {}
         for run in self.runs:
             for name in TRAINING:
-                seen.setdefault((run.method, name), Counter())[run.table.get(name)] += 1
+                seen.setdefault((run.method, name), Counter())[_trained_with(run, name)] += 1
         found: dict[str, dict[str, object]] = {}
         for (method, name), values in seen.items():
             found.setdefault(method, {})[name] = values.most_common(1)[0][0]
@@ -177,6 +184,11 @@ class Environment:
         return next((one for one in known if one.first.table.get("momentum") == usual), known[0] if known else None)
 
 
+def _trained_with(run: Run, name: str) -> object:
+    """A run's setting of training."""
+    return run.table.get(name, BEFORE.get(name))
+
+
 def _variant(run: Run, usual: dict[str, object]) -> Variant:
     method = dict(run.table["method"])
     known = settings(METHODS[run.method]) if run.method in METHODS else {}
@@ -185,7 +197,7 @@ def _variant(run: Run, usual: dict[str, object]) -> Variant:
         for name, value in method.items()
         if name not in ("name", "sparsity", "times") and not (name in known and known[name].is_default(value))
     }
-    special |= {name: run.table.get(name) for name in TRAINING if run.table.get(name) != usual[name]}
+    special |= {name: value for name in TRAINING if (value := _trained_with(run, name)) != usual[name]}
     return tuple(sorted(special.items()))
 
 

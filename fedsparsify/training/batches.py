@@ -38,7 +38,8 @@ class StepInputs:
     keys: torch.Tensor  # (models,), random keys of this step
     start: int  # the first of the models in the stack
     gradient: torch.Tensor | None  # buffer for the gradients; None: plain SGD, applied as they are computed
-    lr: float
+    rates: torch.Tensor  # (models,), learning rates of plain SGD: on a CPU all are the same
+    decay: float  # weight decay of plain SGD
     losses: torch.Tensor  # of all models of the stack; the losses of the samples are added to them
 
     @property

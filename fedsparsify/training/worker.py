@@ -5,6 +5,7 @@ In: requests (`Fit`, `Score`). Out: updates. Also the evaluation of a model on t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -21,8 +22,9 @@ from ..keyed import client_seed, key_of, pad_crop_flip, seeded, step_key
 from ..methods import Client, ClientContext, Fit, Request, Score, Update, run_client
 from ..model import Floats, SparseModel
 from ..state import State, finite
+from .adam import STATE, adam_step
 from .flat import FlatModule, flat_gradient, hessian_gradient
-from .settings import MOMENTUM, OPTIMIZER, Training
+from .settings import OPTIMIZER, Training
 
 SINGLE_SAMPLE = (
     "Expected more than 1 value per channel"  # in the error of torch's batch norms for a batch of one sample
@@ -70,8 +72,11 @@ class Worker:
         self.key = key_of(client_seed(training.seed, round, client))
         self.steps = self.epochs = 0  # taken so far in this round
         self._state = state or {}
-        velocity = self._state.get(MOMENTUM) if training.keep_optimizer else None
-        self.velocity: torch.Tensor | None = None if velocity is None else torch.as_tensor(velocity).to(network.device)
+        # The local optimiser's state: `momentum`; or `first`, `second` and `steps`. Pruned entries are zero.
+        self.optimizer: dict[str, torch.Tensor] = {}
+        for name, value in self._state.items():
+            if training.keep_optimizer and name.startswith(OPTIMIZER):
+                self.optimizer[name.removeprefix(OPTIMIZER)] = beside(value, network.weights)
 
     @property
     def samples(self) -> int:
@@ -101,9 +106,19 @@ class Worker:
         state = {name: value for name, value in self._state.items() if not name.startswith(OPTIMIZER)}
         if update.state is not None:
             state = dict(update.state)
-        if self._training.keep_optimizer and self.velocity is not None:
-            state[MOMENTUM] = arrays.placed(self.velocity, update.model.weights)
+        for name, value in self.optimizer.items() if self._training.keep_optimizer else ():
+            number = name == "steps"
+            state[OPTIMIZER + name] = float(value) if number else arrays.placed(value, update.model.weights)
         return state or None
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The batches of its samples."""
+        return -(-self.samples // self._training.batch_size)
+
+    def rates(self, epochs: int) -> NDArray[np.float64]:
+        """The learning rate of each step that answers a request for so many epochs."""
+        return self._training.rates(self.round, epochs * self.steps_per_epoch)
 
     def next_order(self) -> Indices:
         """The client's samples in the order of its next epoch."""
@@ -120,7 +135,7 @@ class Worker:
         return self.score(request) if isinstance(request, Score) else self.fit(request)
 
     def fit(self, request: Fit, squares: torch.Tensor | None = None) -> Update:
-        """Train under the model's mask: pruned entries stay exactly zero, in the weights and in the momentum.
+        """Train under the model's mask: pruned entries stay exactly zero, in the weights and in the optimiser's state.
 
         The squared gradient of every step, pruned entries included, is added to `squares` where it is given.
         """
@@ -128,14 +143,14 @@ class Worker:
         network.load(request.model)
         network.module.train()
         pruned = ~torch.as_tensor(request.model.mask).to(network.device)
-        velocity = torch.zeros_like(network.gradient) if self.velocity is None else self.velocity
-        velocity.masked_fill_(pruned, 0)
         weights = network.weights[: network.layout.trainable]
         anchor = weights.clone() if request.prox else weights
         linear = None if request.linear is None else beside(request.linear, weights).masked_fill(pruned, 0)
-        before = self.steps
+        step, epochs = self._optimizer_step(weights, pruned), request.epochs or training.epochs
+        rates = self.rates(epochs)
+        left = iter(rates.tolist())
         with seeded(self.key) if network.draws else nullcontext():
-            for _ in range(request.epochs or training.epochs):
+            for _ in range(epochs):
                 total = torch.zeros((), device=network.device)
                 order = torch.from_numpy(self.next_order()).to(network.device)
                 for batch in torch.split(order, training.batch_size):
@@ -147,15 +162,41 @@ class Worker:
                         gradient.add_(weights - anchor, alpha=request.prox)
                     if linear is not None:
                         gradient.add_(linear)
-                    if training.momentum:
-                        velocity.mul_(training.momentum).add_(gradient)
-                        gradient = gradient.add(velocity, alpha=training.momentum) if training.nesterov else velocity
-                    weights.sub_(gradient, alpha=training.lr)
-        self.velocity = velocity
+                    if training.clip_norm:
+                        gradient.mul_((training.clip_norm / (gradient.norm() + 1e-6)).clamp_(max=1))
+                    step(gradient, next(left))
         model = SparseModel(network.layout, network.values(), request.model.on_host().mask)
         model = model.beside(request.model.weights)
-        rates = training.lr * (self.steps - before)
-        return Update(model, self.samples, float(total) / self.samples, rates=rates)
+        return Update(model, self.samples, float(total) / self.samples, rates=float(rates.sum()))
+
+    def _optimizer_step(self, weights: torch.Tensor, pruned: torch.Tensor) -> Callable[[torch.Tensor, float], None]:
+        """A function that moves the weights by a gradient, at a learning rate. It may change the gradient."""
+        training = self._training
+        names = STATE if training.optimizer != "sgd" else ("momentum",) if training.momentum else ()
+        state = self.optimizer = {
+            name: self.optimizer.get(name, torch.zeros_like(weights[:1] if name == "steps" else weights))
+            for name in names
+        }
+        for name in set(names) - {"steps"}:
+            state[name].masked_fill_(pruned, 0)
+
+        def sgd(gradient: torch.Tensor, rate: float) -> None:
+            if training.weight_decay:
+                gradient.add_(weights, alpha=training.weight_decay)
+            if training.momentum:
+                velocity = state["momentum"].mul_(training.momentum).add_(gradient)
+                gradient = gradient.add(velocity, alpha=training.momentum) if training.nesterov else velocity
+            weights.sub_(gradient, alpha=rate)
+
+        def adam(gradient: torch.Tensor, rate: float) -> None:
+            if training.optimizer == "adamw":
+                weights.mul_(1 - rate * training.weight_decay)
+            elif training.weight_decay:
+                gradient.add_(weights, alpha=training.weight_decay)
+            state["steps"] += 1
+            adam_step(weights, gradient, state["first"], state["second"], state["steps"], rate)
+
+        return sgd if training.optimizer == "sgd" else adam
 
     def score(self, request: Score) -> Update:
         """Compute the scores that the request names.
@@ -196,7 +237,8 @@ class Worker:
             x = pad_crop_flip(x, network.key)
         network.refresh()
         try:
-            loss = nn.functional.cross_entropy(network.module(x), self._samples.y[batch])
+            smoothing = self._training.label_smoothing
+            loss = nn.functional.cross_entropy(network.module(x), self._samples.y[batch], label_smoothing=smoothing)
         except ValueError as error:
             if len(batch) > 1 or SINGLE_SAMPLE not in str(error):
                 raise
@@ -207,10 +249,10 @@ class Worker:
         return loss.detach()
 
 
-def beside(values: FloatArray, weights: torch.Tensor) -> torch.Tensor:
-    """A copy of flat values in the type and on the device of the weights."""
-    copied = torch.tensor(values) if isinstance(values, np.ndarray) else values.clone()
-    return copied.to(weights)
+def beside(values: FloatArray | float, weights: torch.Tensor) -> torch.Tensor:
+    """A copy of flat values, or of one number, in the type and on the device of the weights."""
+    copied = values.clone() if isinstance(values, torch.Tensor) else torch.tensor(values)
+    return copied.to(weights).reshape(-1)
 
 
 def single_sample_error(who: str, batch_size: int) -> DataError:

@@ -137,7 +137,8 @@ def check_step(case: Step) -> None:
     rows = torch.randint(0, 40, (MODELS, case.batch), generator=generator).to(DEVICE)
     keys = torch.arange(MODELS, device=DEVICE) * 977 + 5
     losses = torch.zeros(MODELS, device=DEVICE)
-    ours.step(StepInputs(rows, keys, 0, gradient, 0.1, losses))
+    rates = torch.tensor([0.1, 0.2, 0.3], device=DEVICE)
+    ours.step(StepInputs(rows, keys, 0, gradient, rates, 0.5, losses))
     found, after = stack.get_rows(gradient), stack.rows()
     expected = torch.empty_like(found)
     for number, model in enumerate(start):
@@ -150,8 +151,9 @@ def check_step(case: Step) -> None:
             error = (expected[:, span] - found[:, span]).norm() / (expected[:, span].norm() + 1e-2 * expected.norm())
             assert error < case.tolerance, f"{name}: {error:.2e}"
     if ours.plain:  # plain SGD applied at once is the same as the gradient it would have written
-        moved = stack.get_rows(stack.weights) - 0.1 * found
-        ours.step(StepInputs(rows, keys, 0, None, 0.1, losses))
+        before = stack.get_rows(stack.weights)
+        moved = before - rates[:, None] * (found + 0.5 * before)
+        ours.step(StepInputs(rows, keys, 0, None, rates, 0.5, losses))
         assert torch.allclose(stack.get_rows(stack.weights), moved, rtol=1e-4, atol=1e-5)
 
 
@@ -194,6 +196,8 @@ class Training:
     parts: tuple[int, int] = (13, 13)  # samples of each client
     prox: float = 0.0
     squares: bool = False
+    linear: bool = False
+    more: tuple[tuple[str, object], ...] = ()  # settings of the run
     precision: str = "fp32"
     tolerance: float = 1e-4
 
@@ -203,6 +207,10 @@ SMALL_CNN = sequential(
     *(KeyedDropout(0.2, 0), nn.Linear(8, 4)),
 )
 SMALL_FC = sequential(nn.Flatten(), nn.Linear(12, 20), nn.ReLU(), nn.Linear(20, 4))
+SCHEDULES = (
+    *(("rounds", 4), ("lr_schedule", "cosine"), ("lr_final", 0.1)),
+    *(("lr_schedule_local", "linear"), ("lr_final_local", 0.2)),
+)
 TRAININGS = {
     "plain": Training(SMALL_FC, (3, 2, 2)),
     "plain, unequal clients": Training(SMALL_FC, (3, 2, 2), parts=(15, 10)),
@@ -212,6 +220,19 @@ TRAININGS = {
     "cnn, Nesterov": Training(SMALL_CNN, (3, 4, 4), 0.9, nesterov=True),
     "cnn, unequal clients, prox": Training(SMALL_CNN, (3, 4, 4), 0.5, parts=(15, 10), prox=0.5),
     "cnn, squares": Training(SMALL_CNN, (3, 4, 4), squares=True),
+    "decay, schedules": Training(SMALL_FC, (3, 2, 2), more=(*SCHEDULES, ("weight_decay", 0.1))),
+    "schedules, unequal clients": Training(SMALL_FC, (3, 2, 2), parts=(15, 10), more=SCHEDULES),
+    "cnn, all terms": Training(
+        *(SMALL_CNN, (3, 4, 4), 0.9),
+        nesterov=True,
+        prox=0.5,
+        linear=True,
+        more=(*SCHEDULES, ("weight_decay", 0.1), ("label_smoothing", 0.1)),
+    ),
+    "label smoothing": Training(SMALL_FC, (3, 2, 2), more=(("label_smoothing", 0.1),)),
+    "cnn, clipped": Training(SMALL_CNN, (3, 4, 4), 0.5, linear=True, more=(("clip_norm", 0.2),)),
+    "AdamW": Training(SMALL_FC, (3, 2, 2), linear=True, more=(*SCHEDULES, ("optimizer", "adamw"))),
+    "Adam, unequal clients": Training(SMALL_FC, (3, 2, 2), parts=(15, 10), more=(("optimizer", "adam"),)),
 }
 if DEVICE.type == "cuda":
     TRAININGS["bf16"] = Training(SMALL_FC, (3, 2, 2), 0.5, parts=(15, 10), precision="bf16", tolerance=2e-2)
@@ -227,7 +248,10 @@ NOT_TAKEN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 def check_training(case: Training) -> None:
-    """Two rounds of two epochs through the trainer, each ending in a smaller batch, against the worker."""
+    """Four rounds of two epochs through the trainer, each ending in a smaller batch, against the worker.
+
+    On a GPU a graph is captured in the second epoch and replayed in all that follow, at other learning rates.
+    """
     from fedsparsify.training.gpu.stack import GpuStack, orders, read_layers
 
     module, generator = case.make().to(DEVICE), torch.Generator().manual_seed(0)
@@ -235,31 +259,42 @@ def check_training(case: Training) -> None:
     data = Samples(x, torch.randint(0, 4, (len(x),), generator=generator).to(DEVICE))
     start = filled(module, 0)
     start = start.under(np.arange(start.layout.trainable) % 3 > 0)
-    request = Score(start, "squares") if case.squares else Fit(start, prox=case.prox)
-    config = RunConfig(epochs=2, batch_size=8, lr=0.05, momentum=case.momentum, nesterov=case.nesterov)
+    linear = np.random.default_rng(1).normal(scale=0.1, size=start.layout.trainable) if case.linear else None
+    request = Score(start, "squares") if case.squares else Fit(start, prox=case.prox, linear=linear)
+    config = RunConfig(
+        epochs=2,
+        batch_size=8,
+        lr=0.05,
+        momentum=case.momentum,
+        nesterov=case.nesterov,
+        keep_optimizer=True,
+        **dict(case.more),
+    )
     layers = read_layers(module, case.shape)
     assert layers, "our kernels do not take the network"
     stack = Stack(start.layout, 2, DEVICE, orders(module, case.shape))
-    trainer = Trainer(stack, GpuStack(layers, stack, Batches(data, False), case.precision, 8), config, True)
+    network = GpuStack(layers, stack, Batches(data, False), case.precision, 8, config.label_smoothing)
+    trainer = Trainer(stack, network, config, True)
     mine = np.split(np.arange(len(x)), [case.parts[0]])
     alone: list[Worker | None] = [None, None]
     stacked: list[Worker | None] = [None, None]
 
     def next_round(round: int, before: list[Worker | None]) -> list[Worker]:
-        """The clients, with the momentum that they kept."""
+        """The clients, with the optimiser's state that they kept."""
         workers = []
         for k, (part, last) in enumerate(zip(mine, before, strict=True)):
-            kept = last.velocity.cpu().numpy() if last is not None and last.velocity is not None else None
+            kept = {f"optimizer.{name}": values for name, values in last.optimizer.items()} if last else None
             workers.append(Worker(FlatModule(case.make(), DEVICE), data, part, config, round, k, kept))
         return workers
 
-    for round in (1, 2):
+    for round in (1, 2, 3, 4):
         alone, stacked = next_round(round, alone), next_round(round, stacked)
         for worker, found in zip(alone, trainer.train(stacked, [request] * 2, 2), strict=True):
             expected = worker.answer(request)
             close(found.model.weights, expected.model.weights, case.tolerance)
             assert not found.model.weights[: start.layout.trainable][~start.mask].any()
             assert abs(expected.loss - found.loss) < 10 * case.tolerance
+            assert found.rates == expected.rates
             if case.squares:
                 close(found.scores, expected.scores, case.tolerance)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -39,11 +40,13 @@ def network(sizes, biased, bent) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def in_doubles(module, model, x, y, orders, training, prox, velocity):
+def in_doubles(module, model, x, y, orders, training, prox, linear, velocity):
     """Weights, last losses' mean, velocity, summed squares, and how near to a ReLU's kink a sample came."""
     values = model.weights.astype(np.float64)
     start, squares, velocity, nearest = values.copy(), np.zeros_like(values), velocity.astype(np.float64), np.inf
-    rule = Rule(training.lr, training.momentum, training.nesterov, prox)
+    rule = Rule(training.lr, training.momentum, training.nesterov, prox, training.weight_decay)
+    steps = len(orders) * -(-len(orders[0]) // training.batch_size)
+    smoothing, rates = training.label_smoothing, iter(training.rates(1, steps))
     parts = model.layout.views(values)
     for order in orders:
         losses = []
@@ -60,8 +63,10 @@ def in_doubles(module, model, x, y, orders, training, prox, velocity):
                     tape.append(("", h))
             d = np.exp(h - h.max(1, keepdims=True))
             d /= d.sum(1, keepdims=True)
-            losses += list(-np.log(d[np.arange(len(rows)), y[rows]]))
-            d[np.arange(len(rows)), y[rows]] -= 1
+            target = np.full_like(d, smoothing / d.shape[1])
+            target[np.arange(len(rows)), y[rows]] += 1 - smoothing
+            losses += list(-(target * np.log(d)).sum(1))
+            d -= target
             d /= len(rows)
             gradient = np.zeros_like(values)
             into = model.layout.views(gradient)
@@ -73,7 +78,8 @@ def in_doubles(module, model, x, y, orders, training, prox, velocity):
                     d = d @ parts[f"{name}.weight"]
                 else:
                     d = d * (before > 0)
-            values[:], velocity, squared = sgd_step(values, gradient, velocity, start, model.mask, rule)
+            now = replace(rule, lr=next(rates))
+            values[:], velocity, squared = sgd_step(values, gradient, velocity, start, model.mask, now, linear)
             squares += squared
     return values, float(np.mean(losses)), velocity, squares, nearest
 
@@ -82,7 +88,7 @@ def in_doubles(module, model, x, y, orders, training, prox, velocity):
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 @given(
     sizes=st.lists(st.integers(1, 70), min_size=2, max_size=4).map(lambda sizes: [*sizes[:-1], max(2, sizes[-1])]),
-    flags=st.integers(0, 2**6 - 1),
+    flags=st.integers(0, 2**9 - 1),
     batch=st.integers(1, 9),
     count=st.integers(1, 20),
     kept=st.sampled_from([1.0, 0.5, 0.05]),
@@ -94,27 +100,33 @@ def test_any_perceptron_at_any_width(lanes, sizes, flags, batch, count, kept, mo
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
     module = network(sizes, [flags >> k & 1 for k in range(3)], [flags >> k & 2 for k in range(3)])
-    training = RunConfig(batch_size=batch, lr=0.1, epochs=2, momentum=momentum, nesterov=bool(flags & 8))
+    more: dict = {"keep_optimizer": True} | ({"weight_decay": 0.1} if flags & 32 else {})
+    more |= {"label_smoothing": 0.2} if flags & 64 else {}
+    more |= {"lr_schedule_local": "linear", "lr_final_local": 0.3} if flags & 128 else {}
+    training = RunConfig(batch_size=batch, lr=0.1, epochs=2, momentum=momentum, nesterov=bool(flags & 8), **more)
     x = rng.normal(size=(40, sizes[0])).astype(np.float32)
     y = rng.integers(0, sizes[-1], 40)
     samples, mine = Samples.on(torch.device("cpu"), x, y), rng.permutation(40)[:count]
     model = model_of(module)
     model = model.under(rng.random(model.layout.trainable) < kept)
     velocity = rng.normal(size=model.mask.size).astype(np.float32) * model.mask
-    workers = [Worker(FlatModule(module, torch.device("cpu")), samples, mine, training, 1, 0, velocity) for _ in "ab"]
+    linear = 0.1 * rng.normal(size=model.mask.size).astype(np.float32) if flags & 256 else None
+    state = {"optimizer.momentum": velocity}
+    workers = [Worker(FlatModule(module, torch.device("cpu")), samples, mine, training, 1, 0, state) for _ in "ab"]
     layers = read_perceptron(module, model.layout)
     assert layers is not None
-    request = Score(model, "squares") if flags & 16 and not prox else Fit(model, prox=prox)
+    request = Score(model, "squares") if flags & 16 and not prox else Fit(model, prox=prox, linear=linear)
+    linear = 0.0 if request.linear is None else linear
     update = Perceptrons(layers, samples, training, lanes).train(0, workers[0], request, 2)
     orders = [workers[1].next_order() for _ in range(2)]
-    values, loss, speed, squares, nearest = in_doubles(module, model, x, y, orders, training, prox, velocity)
+    values, loss, speed, squares, nearest = in_doubles(module, model, x, y, orders, training, prox, linear, velocity)
     assume(nearest > 1e-5)  # else rounding decides whether a unit fires
     assert np.allclose(update.model.weights, values, rtol=1e-4, atol=1e-5)
     assert not update.model.weights[~model.mask].any()
     assert update.loss == pytest.approx(loss, rel=1e-4, abs=1e-5)
     assert workers[0].steps == 2 * -(-count // batch)
     if momentum:
-        assert np.allclose(workers[0].velocity, speed, rtol=1e-4, atol=1e-5)
+        assert np.allclose(workers[0].optimizer["momentum"], speed, rtol=1e-4, atol=1e-5)
     if isinstance(request, Score):
         assert np.allclose(update.scores, squares, rtol=1e-3, atol=1e-6)
 
@@ -189,7 +201,7 @@ def test_a_client_leaves_nothing_behind_for_the_next(momentum):
 
     used, fresh = (Perceptrons(read_perceptron(module, model.layout), samples, training) for _ in "ab")
     half = model.under(np.arange(model.mask.size) % 2 > 0)
-    assert not answer(used, Fit(huge, prox=0.1)).model.finite
+    assert not answer(used, Fit(huge, prox=0.1, linear=np.ones(model.mask.size))).model.finite
     answer(used, Score(half, "squares"))
     assert answer(used, Fit(model)).model.same_as(answer(fresh, Fit(model)).model)
 

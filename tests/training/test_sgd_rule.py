@@ -1,4 +1,4 @@
-"""The SGD rule, wherever it is repeated for speed, ≡ `sgd_reference.sgd_step`.
+"""The local training step, wherever it is repeated for speed, ≡ `sgd_reference.py`.
 
 Two clients train a linear classifier, whose gradient has a closed form. Each client's batch is all of its samples, so
 that every epoch is one step and the order of the samples does not matter.
@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from sgd_reference import Doubles, Rule, sgd_step
+from sgd_reference import Doubles, Rule, adam_step, sgd_step
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedsparsify import RunConfig
 from fedsparsify.errors import ConfigError
-from fedsparsify.methods import Fit, Request, Score
+from fedsparsify.methods import Fit, Request, Score, Update
 from fedsparsify.native.machine import lanes_here
 from fedsparsify.networks import model_of
 from fedsparsify.training.backends.autograd import OneByOne, Threads
@@ -43,20 +43,27 @@ class Case:
 
     rule: Rule
     pruned: bool = False
-    kept_momentum: bool = False  # the clients have a velocity from the round before
+    kept: bool = False  # the clients have the optimiser's state of the round before
     linear: bool = False  # the clients' losses have a linear term
     squares: bool = False  # squared gradients are asked for
     samples: tuple[int, int] = (6, 6)  # of each client; a stack steps with models of unequal clients one by one
+    local: tuple[str, tuple[float, ...]] = ("constant", (1, 1, 1, 1))  # a schedule within a round, and its factors
+    apart: bool = False  # the clients are in rounds with different rates, as in a sweep of runs of unequal length
+    smoothing: float = 0.0  # of labels
 
 
 PLAIN, MOMENTUM, NESTEROV = Rule(), Rule(momentum=0.5), Rule(momentum=0.9, nesterov=True)
+DECAY = Rule(weight_decay=0.2)
+ADAM, ADAMW = Rule(lr=0.05, optimizer="adam"), Rule(lr=0.05, optimizer="adamw", weight_decay=0.3)
+FALLING = ("linear", (1, 0.75, 0.5, 0.25))
+CURVED = ("cosine", (1, 0.8125, 0.4375, 0.25))  # ¼ + ¾ · (1 + cos 60°) / 2 at the second step
 CASES = {
     "plain": Case(PLAIN),
     "plain, pruned": Case(PLAIN, pruned=True),
     "plain, pruned, unequal": Case(PLAIN, pruned=True, samples=(6, 4)),
     "momentum": Case(MOMENTUM),
     "momentum, pruned, unequal": Case(MOMENTUM, pruned=True, samples=(6, 4)),
-    "kept momentum, pruned": Case(MOMENTUM, pruned=True, kept_momentum=True),
+    "kept momentum, pruned": Case(MOMENTUM, pruned=True, kept=True),
     "Nesterov": Case(NESTEROV),
     "Nesterov, kept momentum, pruned, unequal": Case(NESTEROV, True, True, samples=(6, 4)),
     "prox": Case(replace(PLAIN, prox=0.7)),
@@ -66,6 +73,25 @@ CASES = {
     "linear, pruned, unequal": Case(PLAIN, pruned=True, linear=True, samples=(6, 4)),
     "linear, Nesterov, kept momentum, pruned": Case(NESTEROV, True, True, linear=True),
     "linear, prox, momentum, pruned": Case(replace(MOMENTUM, prox=0.7), pruned=True, linear=True),
+    "decay": Case(DECAY),
+    "decay, pruned, unequal": Case(DECAY, pruned=True, samples=(6, 4)),
+    "decay, prox, linear, Nesterov, pruned": Case(replace(NESTEROV, prox=0.7, weight_decay=0.2), True, linear=True),
+    "decay, falling rate": Case(DECAY, local=FALLING),
+    "falling rate, pruned": Case(PLAIN, pruned=True, local=FALLING),
+    "cosine, momentum, unequal": Case(MOMENTUM, samples=(6, 4), local=CURVED),
+    "two rates": Case(DECAY, pruned=True, apart=True),
+    "two rates, Nesterov, falling": Case(NESTEROV, local=FALLING, apart=True),
+    "clipped": Case(replace(PLAIN, clip_norm=0.3), pruned=True),
+    "clipped, all terms, unequal": Case(
+        replace(NESTEROV, clip_norm=0.3, prox=0.7, weight_decay=0.2), True, True, linear=True, samples=(6, 4)
+    ),
+    "smoothed labels": Case(PLAIN, smoothing=0.2),
+    "smoothed labels, momentum, pruned, unequal": Case(MOMENTUM, pruned=True, samples=(6, 4), smoothing=0.2),
+    "Adam": Case(ADAM),
+    "Adam, decay, pruned, unequal": Case(replace(ADAM, weight_decay=0.2), pruned=True, samples=(6, 4)),
+    "Adam, kept moments, clipped, linear": Case(replace(ADAM, clip_norm=0.3), True, True, linear=True),
+    "AdamW, two rates, pruned": Case(ADAMW, pruned=True, apart=True),
+    "AdamW, kept moments, falling, unequal": Case(ADAMW, True, True, samples=(6, 4), local=FALLING),
     "squares": Case(PLAIN, squares=True),
     "squares, momentum, pruned": Case(MOMENTUM, pruned=True, squares=True),
     "squares, Nesterov, pruned, unequal": Case(NESTEROV, pruned=True, squares=True, samples=(6, 4)),
@@ -79,7 +105,16 @@ class Problem:
         self.case, rng = case, np.random.default_rng(7)
         rule = case.rule
         self.training = RunConfig(
-            epochs=STEPS, batch_size=6, lr=rule.lr, momentum=rule.momentum, nesterov=rule.nesterov, augment="none"
+            **{name: getattr(rule, name) for name in ("lr", "momentum", "nesterov", "weight_decay", "clip_norm")},
+            optimizer=rule.optimizer,
+            label_smoothing=case.smoothing,
+            lr_schedule_local=case.local[0],
+            lr_final_local=case.local[1][-1],
+            **({"rounds": 2, "lr_schedule": "exponential", "lr_final": 0.5} if case.apart else {}),
+            epochs=STEPS,
+            batch_size=6,
+            keep_optimizer=case.kept,
+            augment="none",
         )
         count = sum(case.samples)
         self.x = rng.normal(size=(count, INPUTS)).astype(np.float32)
@@ -88,7 +123,9 @@ class Problem:
         model = model_of(self.network())
         self.model = model.under(rng.random(model.mask.size) < 0.5) if case.pruned else model
         self.linear = rng.normal(size=(2, model.mask.size)).astype(np.float32)  # pruned entries too
-        self.velocity = rng.normal(size=model.mask.size) * self.model.mask * case.kept_momentum
+        names = ("momentum",) if rule.optimizer == "sgd" else ("first", "second")
+        state = {name: np.abs(rng.normal(size=model.mask.size)) * self.model.mask * case.kept for name in names}
+        self.state = state if rule.optimizer == "sgd" else state | {"steps": np.array([3.0 * case.kept])}
 
     @staticmethod
     def network() -> nn.Module:
@@ -112,13 +149,18 @@ class Problem:
             return [None, None]
         return [self.linear[0] if self.case.rule.momentum else None, self.linear[1]]
 
-    def workers(self) -> list[Worker]:
-        network, samples = FlatModule(self.network(), CPU), Samples.on(CPU, self.x, self.y)
-        velocity = self.velocity.astype(np.float32) if self.case.kept_momentum else None
+    def workers(self, device: torch.device = CPU) -> list[Worker]:
+        network, samples = FlatModule(self.network(), device), Samples.on(device, self.x, self.y)
+        state = {f"optimizer.{name}": values.astype(np.float32) for name, values in self.state.items()}
         return [
-            Worker(network, samples, part, self.training, 1, k, None if velocity is None else velocity.copy())
+            Worker(network, samples, part, self.training, 1 + k * self.case.apart, k, state)
             for k, part in enumerate(self.parts)
         ]
+
+    def rules(self, client: int) -> list[Rule]:
+        """The rule of each of a client's steps."""
+        lr = self.case.rule.lr * (0.5 if self.case.apart and client else 1)
+        return [replace(self.case.rule, lr=lr * factor) for factor in self.case.local[1]]
 
     def gradient(self, values: Doubles, part: np.ndarray) -> Doubles:
         """Of the mean cross entropy of a linear classifier, in closed form."""
@@ -126,7 +168,8 @@ class Problem:
         logits = self.x[part] @ tensors["1.weight"].T + tensors["1.bias"]
         d = np.exp(logits - logits.max(1, keepdims=True))
         d /= d.sum(1, keepdims=True)
-        d[np.arange(len(part)), self.y[part]] -= 1
+        d[np.arange(len(part)), self.y[part]] -= 1 - self.case.smoothing
+        d -= self.case.smoothing / CLASSES
         d /= len(part)
         return np.concatenate([(d.T @ self.x[part]).ravel(), d.sum(0)])
 
@@ -136,25 +179,40 @@ class Trained:
     """A client after its steps. None: the implementation does not say."""
 
     weights: Doubles
-    velocity: Doubles | None
+    state: dict[str, Doubles] | None
     squares: Doubles | None
     rates: float | None = None
 
 
 def by_reference(problem: Problem) -> list[Trained]:
-    trained = []
-    for part, term in zip(problem.parts, problem.terms(), strict=True):
+    trained, mask = [], problem.model.mask
+    for client, (part, term) in enumerate(zip(problem.parts, problem.terms(), strict=True)):
         start = problem.model.weights.astype(np.float64)
-        weights, velocity, total = start, problem.velocity, np.zeros_like(start)
-        for _ in range(STEPS):
+        weights, state, total = start, problem.state, np.zeros_like(start)
+        linear, rules = 0.0 if term is None else term, problem.rules(client)
+        for rule in rules:
             gradient = problem.gradient(weights, part)
-            weights, velocity, squares = sgd_step(
-                *(weights, gradient, velocity, start, problem.model.mask, problem.case.rule),
-                0.0 if term is None else term,
-            )
-            total += squares
-        trained.append(Trained(weights, velocity, total, STEPS * problem.case.rule.lr))
+            if rule.optimizer == "sgd":
+                weights, velocity, squares = sgd_step(weights, gradient, state["momentum"], start, mask, rule, linear)
+                state, total = {"momentum": velocity}, total + squares
+            else:
+                steps, moments = state["steps"] + 1, (state["first"], state["second"])
+                weights, moments = adam_step(weights, gradient, moments, int(steps[0]), start, mask, rule, linear)
+                state = {"first": moments[0], "second": moments[1], "steps": steps}
+        trained.append(Trained(weights, state, total, sum(rule.lr for rule in rules)))
     return trained
+
+
+def results(workers: list[Worker], updates: list[Update]) -> list[Trained]:
+    return [
+        Trained(
+            update.model.weights,
+            {name: values.cpu().numpy() for name, values in worker.optimizer.items()},
+            update.scores,
+            update.rates,
+        )
+        for worker, update in zip(workers, updates, strict=True)
+    ]
 
 
 def by_backend(make: Callable[[Setup], object]) -> Callable[[Problem], list[Trained]]:
@@ -162,16 +220,7 @@ def by_backend(make: Callable[[Setup], object]) -> Callable[[Problem], list[Trai
 
     def train(problem: Problem) -> list[Trained]:
         workers = problem.workers()
-        updates = make(problem.setup).fit(workers, problem.requests)
-        return [
-            Trained(
-                update.model.weights,
-                None if worker.velocity is None else worker.velocity.numpy(),
-                update.scores,
-                update.rates,
-            )
-            for worker, update in zip(workers, updates, strict=True)
-        ]
+        return results(workers, make(problem.setup).fit(workers, problem.requests))
 
     return train
 
@@ -187,20 +236,33 @@ def by_native(lanes: int) -> Callable[[Problem], list[Trained]]:
     return by_backend(make)
 
 
+TORCH: dict[str, Callable[[object, Rule], torch.optim.Optimizer]] = {
+    "sgd": lambda p, rule: torch.optim.SGD(
+        p, rule.lr, rule.momentum, nesterov=rule.nesterov, weight_decay=rule.weight_decay
+    ),
+    "adam": lambda p, rule: torch.optim.Adam(p, rule.lr, weight_decay=rule.weight_decay),
+    "adamw": lambda p, rule: torch.optim.AdamW(p, rule.lr, weight_decay=rule.weight_decay),
+}
+
+
 def by_flower_hooks(problem: Problem) -> list[Trained]:
     """A user's own loop under `sparse_mod`: torch's optimiser, with the masks and the proximal term as hooks."""
     from fedsparsify.federation.flower.hooks import GradientMask
 
     rule, trained = problem.case.rule, []
-    for part, request in zip(problem.parts, problem.requests, strict=True):
+    for client, (part, request) in enumerate(zip(problem.parts, problem.requests, strict=True)):
         module = problem.network()
         tensors = {name: torch.from_numpy(value.copy()) for name, value in problem.model.tensors().items()}
         module.load_state_dict(tensors)
-        optimizer = torch.optim.SGD(module.parameters(), rule.lr, rule.momentum, nesterov=rule.nesterov)
+        optimizer = TORCH[rule.optimizer](module.parameters(), rule)
         with GradientMask(request):
-            for _ in range(STEPS):
+            for now in problem.rules(client):
+                optimizer.param_groups[0]["lr"] = now.lr
                 optimizer.zero_grad()
-                cross_entropy(module(torch.from_numpy(problem.x[part])), torch.from_numpy(problem.y[part])).backward()
+                logits, labels = module(torch.from_numpy(problem.x[part])), torch.from_numpy(problem.y[part])
+                cross_entropy(logits, labels, label_smoothing=problem.case.smoothing).backward()
+                if rule.clip_norm:
+                    torch.nn.utils.clip_grad_norm_(module.parameters(), rule.clip_norm)
                 optimizer.step()
         trained.append(Trained(model_of(module).weights, None, None))
     return trained
@@ -215,20 +277,12 @@ def by_gpu_stack(problem: Problem) -> list[Trained]:
     stack = Stack(problem.model.layout, 2, device, orders(module, (INPUTS,)))
     layers = read_layers(module, (INPUTS,))
     assert layers
-    network = GpuStack(layers, stack, Batches(samples, False), "fp32", 6)
-    workers = problem.workers()
-    for worker in workers:
-        worker.velocity = None if worker.velocity is None else worker.velocity.to(device)
-    updates = Trainer(stack, network, problem.training, False).train(workers, problem.requests, STEPS)
-    return [
-        Trained(
-            update.model.weights,
-            None if worker.velocity is None else worker.velocity.cpu().numpy(),
-            update.scores,
-            update.rates,
-        )
-        for worker, update in zip(workers, updates, strict=True)
-    ]
+    network = GpuStack(layers, stack, Batches(samples, False), "fp32", 6, problem.case.smoothing)
+    workers = problem.workers(device)
+    return results(
+        workers,
+        Trainer(stack, network, problem.training, False).train(workers, problem.requests, problem.training.epochs),
+    )
 
 
 IMPLEMENTATIONS: dict[str, Callable[[Problem], list[Trained]]] = {
@@ -240,13 +294,19 @@ IMPLEMENTATIONS: dict[str, Callable[[Problem], list[Trained]]] = {
 }
 
 
+def uses_state(rule: Rule) -> bool:
+    return rule.optimizer != "sgd" or rule.momentum > 0
+
+
 def check(received: list[Trained], problem: Problem) -> None:
     for found, expected in zip(received, by_reference(problem), strict=True):
         np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-4, atol=1e-6)
         assert not found.weights[~problem.model.mask].any()
-        if problem.case.rule.momentum and found.velocity is not None:
-            np.testing.assert_allclose(found.velocity, expected.velocity, rtol=1e-4, atol=1e-6)
-            assert not found.velocity[~problem.model.mask].any()
+        if found.state is not None:
+            assert set(found.state) == (set(expected.state) if uses_state(problem.case.rule) else set())
+            for name, values in found.state.items():
+                np.testing.assert_allclose(values, expected.state[name], rtol=1e-4, atol=1e-6, err_msg=name)
+                assert name == "steps" or not values[~problem.model.mask].any()
         if found.rates is not None:
             assert found.rates == pytest.approx(expected.rates)
         if problem.case.squares and found.squares is not None:
@@ -268,14 +328,21 @@ def test_a_step_by_hand():
     assert after.tolist() == [1 - 0.5 * (2 + 8 * 0.25), 0]
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize(
+    ("implementation", "case"),
+    [
+        (implementation, name)
+        for implementation in IMPLEMENTATIONS
+        for name, case in CASES.items()
+        if not (implementation.startswith("native") and Native.refusal_of(Problem(case).training))
+    ],
+)
 def test_the_rule_is_the_reference(implementation, case):
     problem = Problem(CASES[case])
     check(IMPLEMENTATIONS[implementation](problem), problem)
 
 
-@pytest.mark.parametrize("case", [name for name, case in CASES.items() if not (case.squares or case.kept_momentum)])
+@pytest.mark.parametrize("case", [name for name, case in CASES.items() if not (case.squares or case.kept)])
 def test_a_users_own_optimiser_under_the_mod_follows_the_rule(case):
     pytest.importorskip("flwr")
     problem = Problem(CASES[case])
@@ -294,6 +361,21 @@ def test_a_linear_term_that_a_users_loop_cannot_add_is_refused():
         nn.Linear(2, 2)(torch.zeros(1, 2))
     with GradientMask(problem.requests[0]):
         nn.Linear(2, 2)(torch.zeros(1, 2))
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_the_rate_falls_over_the_batches_of_all_epochs(implementation):
+    """Ten samples are three batches in each of two epochs, four samples are one: the models' rates differ."""
+    problem = Problem(Case(MOMENTUM, pruned=True, samples=(10, 4)))
+    problem.training = replace(problem.training, epochs=2, batch_size=4, lr_schedule_local="linear", lr_final_local=0.2)
+    expected = by_backend(OneByOne)(problem)
+    assert [one.rates for one in expected] == [pytest.approx(0.1 * 6 * 0.6), pytest.approx(0.1 * 2 * 0.6)]
+    for one, other in zip(IMPLEMENTATIONS[implementation](problem), expected, strict=True):
+        np.testing.assert_allclose(one.weights, other.weights, rtol=1e-4, atol=1e-6)
+        assert one.rates == other.rates
+    constant = replace(problem.training, lr_schedule_local="constant", lr_final_local=1.0)
+    problem.training = constant
+    assert abs(by_backend(OneByOne)(problem)[0].weights - expected[0].weights).max() > 1e-3
 
 
 @pytest.mark.kernels

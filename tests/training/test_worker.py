@@ -66,11 +66,11 @@ def test_pruned_entries_stay_zero_in_weights_and_momentum():
     dense = model_of(build("fc", (4,), 2, seed=0))
     one.fit(Fit(dense))
     keep = np.random.default_rng(0).random(dense.layout.trainable) < 0.5
-    assert one.velocity[~keep].any()
+    assert one.optimizer["momentum"][~keep].any()
     update = one.fit(Fit(dense.under(keep)))
     assert not update.model.weights[~keep].any()
-    assert not one.velocity[~keep].any()
-    assert one.velocity[keep].any()
+    assert not one.optimizer["momentum"][~keep].any()
+    assert one.optimizer["momentum"][keep].any()
 
 
 def test_randomness_depends_on_seed_round_and_client_alone():

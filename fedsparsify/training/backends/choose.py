@@ -5,6 +5,8 @@ In: a `Setup`. Out: the first back end of `BACKENDS` that takes the network and 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -34,11 +36,24 @@ def choose(setup: Setup) -> Backend:
         if kind.refusal(setup) is not None:
             continue
         backend = kind(setup)
-        reason = disagreement(backend, setup) if backend.checked else None
+        reason = _checked(kind, backend, setup) if backend.checked else None
         if reason is None:
             return backend
         notice(f"this network is not trained by the {backend.name} back end: {reason}. A slower one takes its place.")
     raise AssertionError("the last back end takes every network")
+
+
+def _checked(kind: type[Backend], backend: Backend, setup: Setup) -> str | None:
+    """How a back end's gradients differ from autograd's; None where they do not.
+
+    Adam's first steps have the size of the learning rate wherever the gradient is not zero, be it nothing but rounding
+    (as that of a bias before a batch norm). So the network is compared by SGD.
+    """
+    if setup.training.optimizer == "sgd":
+        return disagreement(backend, setup)
+    plain = replace(setup.training, optimizer="sgd", lr=0.01, weight_decay=0.0)
+    by_sgd = replace(setup, training=plain)
+    return disagreement(kind(by_sgd), by_sgd)
 
 
 def disagreement(backend: Backend, setup: Setup) -> str | None:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from ...methods import Request, Update
 from ...native.machine import lanes_here
+from ...notices import notice
 from ..native.perceptrons import KERNELS, Perceptrons, read_perceptron
+from ..settings import Training
 from ..worker import Worker
 from .base import Setup, on_thread_pool
 
@@ -30,11 +32,21 @@ class Native:
             return "it does not augment samples"
         if read_perceptron(setup.module, setup.layout) is None:
             return "it trains Flatten, then Linear and ReLU in sequence, and nothing else"
+        if (reason := cls.refusal_of(setup.training)) is not None:
+            notice(f"this network is not trained by the native back end: {reason}. A slower one takes its place.")
+            return reason
         try:
             KERNELS(lanes_here())
         except ImportError as error:
             return f"its kernels were never compiled here, and cannot be: {error}"
         return None
+
+    @staticmethod
+    def refusal_of(training: Training) -> str | None:
+        """Why its kernels cannot train by these settings; None where they can."""
+        if training.optimizer != "sgd":
+            return f"its kernels have no {training.optimizer}, only sgd"
+        return "its kernels do not clip gradients" if training.clip_norm else None
 
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         """Every worker's answer to its request, in their order."""

@@ -85,7 +85,10 @@ class Gpu(Stacked):
         setup, shape = self._setup, self._setup.samples.x.shape[1:]
         stack = Stack(setup.layout, models, setup.device, orders(setup.module, shape))
         layers = read_layers(setup.module, shape) or []
-        return stack, GpuStack(layers, stack, setup.batches, setup.training.precision, setup.training.batch_size)
+        training = setup.training
+        return stack, GpuStack(
+            layers, stack, setup.batches, training.precision, training.batch_size, training.label_smoothing
+        )
 
 
 class Dense(Stacked):
@@ -102,7 +105,7 @@ class Dense(Stacked):
         """A stack of that many models, and the network that takes its training steps."""
         setup = self._setup
         stack = Stack(setup.layout, models, setup.device, DenseStack.orders(setup.module))
-        return stack, DenseStack(setup.module, stack, setup.batches)
+        return stack, DenseStack(setup.module, stack, setup.batches, setup.training.label_smoothing)
 
 
 class Mapped(Stacked):
@@ -117,5 +120,6 @@ class Mapped(Stacked):
 
     def network(self, models: int) -> tuple[Stack, StackedNetwork]:
         """A stack of that many models, and the network that takes its training steps."""
-        stack = Stack(self._setup.layout, models, self._setup.device)
-        return stack, MappedStack(self._setup.make(), stack, self._setup.batches)
+        setup = self._setup
+        stack = Stack(setup.layout, models, setup.device)
+        return stack, MappedStack(setup.make(), stack, setup.batches, setup.training.label_smoothing)

@@ -35,7 +35,9 @@ class StepTensors:
     gradients: Blocks | None  # None: plain SGD, applied as the gradients are computed
     precision: str  # of float32 products: "tf32", or "tf32x3" for the accuracy of float32
     batch: int  # the full batch size: the smaller batch at an epoch's end uses the same kernels
-    lr: float
+    rates: torch.Tensor  # (models,), learning rates of plain SGD, read by the kernels: they change from step to step
+    decay: float = 0.0  # weight decay of plain SGD
+    smoothing: float = 0.0  # of labels
     early: bool = False  # a kernel may be launched while the one before still runs (programmatic dependent launch)
     side: torch.cuda.Stream | None = None  # on which small gradients are computed
     held: list[torch.Tensor] = field(default_factory=list)  # what the side stream still reads

@@ -13,7 +13,7 @@ from .product_kernels import _begin
 
 
 @triton.jit
-def _cross_entropy(z, labels, samples, rows, batch, classes, CLASSES: tl.constexpr):
+def _cross_entropy(z, labels, samples, rows, batch, classes, CLASSES: tl.constexpr, SMOOTHING: tl.constexpr):
     """Sum of a batch's losses, and the gradient of their mean by the logits z: zero outside the batch."""
     inside = rows < batch
     z = tl.where(inside[:, None], tl.where((classes < CLASSES)[None, :], z, -float("inf")), 0.0)
@@ -23,12 +23,20 @@ def _cross_entropy(z, labels, samples, rows, batch, classes, CLASSES: tl.constex
     total = tl.sum(e, 1)
     hit = classes[None, :] == label[:, None]
     loss = tl.log(total) + top - tl.sum(tl.where(hit, z, 0.0), 1)
-    gradient = tl.where(inside[:, None], (e / total[:, None] - hit.to(tl.float32)) / batch, 0.0)
+    target = hit.to(tl.float32)
+    if SMOOTHING > 0:
+        named = (classes < CLASSES)[None, :]
+        target = target * (1 - SMOOTHING) + SMOOTHING / CLASSES
+        loss = tl.log(total) + top - tl.sum(tl.where(named, target * tl.where(named, z, 0.0), 0.0), 1)
+    gradient = tl.where(inside[:, None], (e / total[:, None] - target) / batch, 0.0)
     return tl.sum(tl.where(inside, loss, 0.0), 0), gradient
 
 
 @triton.jit
-def _loss(logits, labels, table, stride, d, losses, batch, CLASSES: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr):
+def _loss(
+    logits, labels, table, stride, d, losses, batch,
+    CLASSES: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr, SMOOTHING: tl.constexpr,
+):  # fmt: skip
     """Cross entropy of one model's batch, added to `losses`, and its gradient by the logits."""
     model = tl.program_id(0).to(tl.int64)
     classes = tl.arange(0, BC)
@@ -38,7 +46,7 @@ def _loss(logits, labels, table, stride, d, losses, batch, CLASSES: tl.constexpr
         ok = (rows < batch)[:, None] & (classes < CLASSES)[None, :]
         place = (model * batch + rows[:, None]) * CLASSES + classes[None, :]
         z = tl.load(logits + place, mask=ok, other=0.0).to(tl.float32)
-        loss, gradient = _cross_entropy(z, labels, table + model * stride, rows, batch, classes, CLASSES)
+        loss, gradient = _cross_entropy(z, labels, table + model * stride, rows, batch, classes, CLASSES, SMOOTHING)
         total += loss
         tl.store(d + place, gradient.to(d.dtype.element_ty), mask=ok)
     tl.store(losses + model, total)
@@ -49,6 +57,7 @@ def _last(
     x, w, b, labels, table, stride, d, dx_, losses, batch,
     CIN: tl.constexpr, CLASSES: tl.constexpr, BIAS: tl.constexpr, MASK: tl.constexpr, NEED: tl.constexpr,
     BB: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, PREC: tl.constexpr, EARLY: tl.constexpr,
+    SMOOTHING: tl.constexpr,
 ):  # fmt: skip
     """A small last layer of one model: its product, the loss, the gradient of the logits and that of the input."""
     _begin(EARLY)
@@ -66,7 +75,7 @@ def _last(
         z = tl.dot(a, v, z, input_precision=PREC)
     if BIAS:
         z += tl.load(b + model * CLASSES + classes, mask=named, other=0.0)[None, :]
-    loss, gradient = _cross_entropy(z, labels, table + model * stride, rows, batch, classes, CLASSES)
+    loss, gradient = _cross_entropy(z, labels, table + model * stride, rows, batch, classes, CLASSES, SMOOTHING)
     tl.store(losses + model, tl.load(losses + model) + loss)
     gradient = gradient.to(d.dtype.element_ty)
     place = (model * batch + rows[:, None]) * CLASSES + classes[None, :]

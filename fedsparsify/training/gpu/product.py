@@ -65,13 +65,16 @@ class Product:
         d = weight.new_empty(models, batch, self.outputs)
         if self.table is not None or batch > bb or bb * bc > 2048 or self.inputs > 512:
             z, bb = self.forward(x, tensors), max(1, 4096 // bc)
-            loss_kernels._loss[(models,)](z, labels, rows, rows.stride(0), d, losses, batch, self.outputs, bb, bc)
+            loss_kernels._loss[(models,)](
+                z, labels, rows, rows.stride(0), d, losses, batch, self.outputs, bb, bc, tensors.smoothing
+            )
             return self.backward(d, tensors, need)
         self._x = x = self._rows(x)
         dx = torch.empty_like(x)
         loss_kernels._last[(models,)](
             *(x, weight, bias, labels, rows, rows.stride(0), d, dx, losses, batch, self.inputs, self.outputs),
             *(self.bias, self.mask, need, bb, bc, cover(self.inputs, 16, 128), tensors.precision, tensors.early),
+            tensors.smoothing,
             **tensors.launch(4, 3),
         )
         with tensors.on_side_stream(d):
@@ -132,7 +135,17 @@ class Product:
         product_kernels._weight_gradient[tiles, splits, models](
             *(d, self._x, dw, into[bias], tensors.weights[weight], tensors.weights[bias]),
             *(tensors.pruned[weight], tensors.pruned[bias], tensors.compute[weight], *self._table(self._x)),
-            *(tensors.lr, rows, into[weight].numel(), chunk, self.height, self.width, self.padded, self.inputs),
+            *(
+                tensors.rates,
+                tensors.decay,
+                rows,
+                into[weight].numel(),
+                chunk,
+                self.height,
+                self.width,
+                self.padded,
+                self.inputs,
+            ),
             *(self.outputs, self.taps, self.table is not None, at_once, update, d.element_size() < 4),
             *(bm, bn, bk, tensors.precision, tensors.early),
             **tensors.launch(warps, stages),

@@ -125,14 +125,16 @@ def _input_gradient(
 
 @triton.jit
 def _weight_gradient(
-    dy_, x, dw, db, w, b, pruned_w, pruned_b, shadow, table, stride, lr, rows_all, all_values, CHUNK: tl.constexpr,
+    dy_, x, dw, db, w, b, pruned_w, pruned_b, shadow, table, stride, rates, decay, rows_all, all_values,
+    CHUNK: tl.constexpr,
     H: tl.constexpr, W: tl.constexpr, CX: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr, TAPS: tl.constexpr,
     TABLE: tl.constexpr, BIAS: tl.constexpr, UPDATE: tl.constexpr, SHADOW: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PREC: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """dW of one tap and one chunk of rows: a tile of outputs × inputs.
 
-    UPDATE: take a step of plain SGD instead of writing the gradient. BIAS: db too, where a chunk is one block of rows.
+    UPDATE: take a step of plain SGD instead of writing the gradient, at the model's learning rate. BIAS: db too, where
+    a chunk is one block of rows.
     """
     _begin(EARLY)
     NB: tl.constexpr = (CIN + BN - 1) // BN
@@ -165,9 +167,10 @@ def _weight_gradient(
     own = model * (COUT * TAPS * CIN) + outs[:, None] * (TAPS * CIN) + (tap * CIN + ins)[None, :]
     here = (outs < COUT)[:, None] & (ins < CIN)[None, :]
     if UPDATE:
+        lr = tl.load(rates + model)
         pruned = tl.load(pruned_w + own, mask=here, other=1) != 0
         value = tl.load(w + own, mask=here, other=0.0)
-        value = tl.where(pruned, value, value - lr * acc)
+        value = tl.where(pruned, value, value - lr * (acc + decay * value))
         tl.store(w + own, value, mask=here)
         if SHADOW:
             tl.store(shadow + own, value.to(shadow.dtype.element_ty), mask=here)
@@ -179,7 +182,7 @@ def _weight_gradient(
             if UPDATE:
                 bias_pruned = tl.load(pruned_b + at, mask=outs < COUT, other=1) != 0
                 bias = tl.load(b + at, mask=outs < COUT, other=0.0)
-                tl.store(b + at, tl.where(bias_pruned, bias, bias - lr * total), mask=outs < COUT)
+                tl.store(b + at, tl.where(bias_pruned, bias, bias - lr * (total + decay * bias)), mask=outs < COUT)
             else:
                 tl.store(db + at, total, mask=outs < COUT)
 

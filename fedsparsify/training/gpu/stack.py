@@ -108,7 +108,16 @@ def orders(module: nn.Module, shape: Sequence[int]) -> dict[str, Order]:
 class GpuStack:
     """A stack of sequential networks of Conv2d 3×3, Linear, BatchNorm2d, ReLU, MaxPool2d 2 and Dropout."""
 
-    def __init__(self, layers: list[GpuLayer], stack: Stack, batches: Batches, precision: str, batch: int) -> None:
+    def __init__(
+        self,
+        layers: list[GpuLayer],
+        stack: Stack,
+        batches: Batches,
+        precision: str,
+        batch: int,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        self._smoothing = label_smoothing
         self._layers, self._stack, self._labels, self._batch = layers, stack, batches.samples.y, batch
         self._batches = batches
         dense = isinstance(layers[0], Product) and layers[0].taps == 1
@@ -138,9 +147,10 @@ class GpuStack:
         )
 
     def compile(self, sizes: Iterable[int], gradient: torch.Tensor | None) -> None:
-        """Compile the kernels for batches of these sizes, several at a time: run each layer once, with lr = 0."""
+        """Compile the kernels for batches of these sizes, several at a time: run each layer once, at a rate of 0."""
         stack = self._stack
-        tensors = replace(self._tensors(slice(0, stack.models), gradient, 0.0), side=None)
+        rates = torch.zeros(stack.models, device=stack.device)
+        tensors = replace(self._tensors(slice(0, stack.models), gradient, rates, 0.0), side=None)
         tensors = replace(tensors, statistics={name: block.clone() for name, block in tensors.statistics.items()})
 
         keys = torch.zeros(stack.models, dtype=torch.int64, device=stack.device)
@@ -178,7 +188,7 @@ class GpuStack:
                 pixels //= 4
         return found
 
-    def _tensors(self, span: slice, gradient: torch.Tensor | None, lr: float) -> StepTensors:
+    def _tensors(self, span: slice, gradient: torch.Tensor | None, rates: torch.Tensor, decay: float) -> StepTensors:
         stack = self._stack
 
         def blocks(flat: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -192,7 +202,9 @@ class GpuStack:
             None if gradient is None else blocks(gradient),
             self._precision,
             self._batch,
-            lr,
+            rates,
+            decay,
+            self._smoothing,
             self._early,
             self._side,
         )
@@ -200,7 +212,7 @@ class GpuStack:
     def step(self, inputs: StepInputs) -> None:
         """Gradients of every model into the buffer, or applied at once."""
         rows, models = inputs.rows, len(inputs.rows)
-        tensors = self._tensors(inputs.span, inputs.gradient, inputs.lr)
+        tensors = self._tensors(inputs.span, inputs.gradient, inputs.rates, inputs.decay)
         *layers, last = self._layers
         h = self._gather(self._layers[0], rows, inputs.keys)
         for layer in layers:

@@ -54,7 +54,7 @@ def _epoch(width: Any, wide: Any, epoch: Any, order: Any, samples: Any) -> None:
             if k > 0:
                 _transpose(width, wide, layer)
                 _multiply(width, wide, product_at(epoch.backward + k * PRODUCT_BYTES), rows)
-            _update(width, wide, epoch, layer, count)
+            _update(width, wide, epoch, layer, count, floats(epoch.rates)[number])
 
 
 @inlined
@@ -131,29 +131,37 @@ def _loss(width: Any, epoch: Any, order: Any, first: Any, count: Any) -> None:
         factor, label = share / total, longs(epoch.labels)[longs(order)[first + row]]
         for c in range(layer.outputs):
             gradients[c] *= factor
-        gradients[label] -= share
+        margin = top - logits[label]
+        if epoch.smoothing > 0:
+            spread = share * epoch.smoothing / f32(layer.outputs)
+            mean = f32(0)
+            for c in range(layer.outputs):
+                gradients[c] -= spread
+                mean += top - logits[c]
+            margin += epoch.smoothing * (mean / f32(layer.outputs) - margin)
+        gradients[label] -= share * (f32(1) - epoch.smoothing)
         floats(epoch.exp_sums)[first + row] = total
-        floats(epoch.margins)[first + row] = top - logits[label]
+        floats(epoch.margins)[first + row] = margin
 
 
 @compiled
-def _update(width: Any, wide: Any, epoch: Any, layer: Any, count: Any) -> None:
+def _update(width: Any, wide: Any, epoch: Any, layer: Any, count: Any, lr: Any) -> None:
     """One SGD step of a layer's weights, panel by panel."""
     many = layer.vectors // len(wide)
     for panel in range(many):
-        _update_panel(width, wide, epoch, layer, count, panel * len(wide))
+        _update_panel(width, wide, epoch, layer, count, lr, panel * len(wide))
     for vector in range(many * len(wide), layer.vectors):
-        _update_panel(width, ONE, epoch, layer, count, vector)
+        _update_panel(width, ONE, epoch, layer, count, lr, vector)
 
 
 @inlined
-def _update_panel(width: Any, columns: Any, epoch: Any, layer: Any, count: Any, vector: Any) -> None:
+def _update_panel(width: Any, columns: Any, epoch: Any, layer: Any, count: Any, lr: Any, vector: Any) -> None:
     whole = layer.depth // len(FOUR) * len(FOUR)
     for k in range(0, whole, len(FOUR)):
-        _update_rows(width, FOUR, columns, epoch, layer, layer.rows, 4 * k, count, vector, k)
+        _update_rows(width, FOUR, columns, epoch, layer, layer.rows, 4 * k, count, lr, vector, k)
     for k in range(whole, layer.depth + layer.biased):
         table, offset = (layer.rows, 4 * k) if k < layer.depth else (epoch.ones, 0)
-        _update_rows(width, ONE, columns, epoch, layer, table, offset, count, vector, k)
+        _update_rows(width, ONE, columns, epoch, layer, table, offset, count, lr, vector, k)
 
 
 @inlined
@@ -166,6 +174,7 @@ def _update_rows(
     table: Any,
     offset: Any,
     count: Any,
+    lr: Any,
     vector: Any,
     k: Any,
 ) -> None:
@@ -175,5 +184,5 @@ def _update_rows(
         *(width, inputs, columns, table, count, offset),
         *(layer.gradients + 4 * len(width) * vector, 4 * len(width) * layer.vectors),
         *(layer.weights + 4 * len(width) * place, kept, layer.velocity, layer.anchor, layer.linear),
-        *(layer.squares, epoch.lr, epoch.momentum, epoch.nesterov, epoch.prox),
+        *(layer.squares, epoch.decays, lr, epoch.momentum, epoch.nesterov, epoch.prox, epoch.decay),
     )

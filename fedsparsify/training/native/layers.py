@@ -36,8 +36,9 @@ LAYER = _record("rows depth vectors outputs biased gradients weights kept veloci
 EPOCH = _record(
     "count layers forward backward"  # a backward product gives the gradients of the layer before
     " samples stride labels batch ones"  # ones: a table of addresses of the value one, the input of every bias
-    " exp_sums margins",  # of each sample of the epoch: Σ e^(logit − top), and top − the logit of its class
-    "lr momentum nesterov prox",  # nesterov: 1 or 0
+    " exp_sums margins"  # of each sample of the epoch: Σ e^(logit − top), and top − the logit of its class
+    " rates decays",  # the learning rate of each step of the epoch; decays: 1 or 0
+    "momentum nesterov prox decay smoothing unused",  # nesterov: 1 or 0; smoothing: of labels
 )
 
 

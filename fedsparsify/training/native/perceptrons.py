@@ -66,7 +66,9 @@ class Perceptrons:
             batch = min(training.batch_size, len(self._x))
             workspace = self._workspaces[slot] = Workspace(self._layers, batch, self._lanes)
             at = {"samples": self._x.data_ptr(), "stride": 4 * self._x.stride(0), "labels": self._y.data_ptr()}
-            fill(workspace.epoch, **at, lr=training.lr, momentum=training.momentum, nesterov=training.nesterov)
+            fill(workspace.epoch, **at, momentum=training.momentum, nesterov=training.nesterov)
+            fill(workspace.epoch, decay=training.weight_decay, decays=bool(training.weight_decay))
+            fill(workspace.epoch, smoothing=training.label_smoothing)
         return self._workspaces[slot]
 
     def train(self, slot: int, worker: Worker, request: Request, epochs: int) -> Update:
@@ -79,23 +81,25 @@ class Perceptrons:
         if request.linear is not None:
             workspace.attach("linear", arrays.to_numpy(request.linear) * model.host_mask)
         if self._training.momentum:
-            workspace.attach("velocity", 0 if worker.velocity is None else worker.velocity.numpy() * model.mask)
+            kept = worker.optimizer.get("momentum")
+            workspace.attach("velocity", 0 if kept is None else kept.numpy() * model.mask)
         if isinstance(request, Score):
             workspace.attach("squares", 0)
-        before = worker.steps
+        rates = worker.rates(epochs)
+        step_rates = rates.astype(np.float32).reshape(epochs, -1)
         exp_sums, margins = zeros(worker.samples), zeros(worker.samples)
         fill(workspace.epoch, exp_sums=exp_sums.ctypes.data, margins=margins.ctypes.data)
-        for _ in range(epochs):
+        for epoch in range(epochs):
             order = np.ascontiguousarray(worker.next_order(), np.int64)
+            fill(workspace.epoch, rates=step_rates[epoch].ctypes.data)
             self._epoch(workspace.epoch.ctypes.data, order.ctypes.data, order.size)
-            worker.steps += -(-order.size // self._training.batch_size)
+            worker.steps += worker.steps_per_epoch
         if self._training.momentum:
-            worker.velocity = torch.from_numpy(workspace.values("velocity"))
+            worker.optimizer["momentum"] = torch.from_numpy(workspace.values("velocity"))
         values = workspace.values()
         trained = request.model.with_weights(
             arrays.placed(values, request.model.weights), bool(np.isfinite(values).all())
         )
         scores = workspace.values("squares") if isinstance(request, Score) else None
         loss = float(np.mean(np.log(exp_sums) + margins, dtype=np.float64))
-        rates = self._training.lr * (worker.steps - before)
-        return Update(trained, worker.samples, loss, scores=scores, rates=rates)
+        return Update(trained, worker.samples, loss, scores=scores, rates=float(rates.sum()))

@@ -88,10 +88,12 @@ def update_tile(  # type: ignore[no-untyped-def]
     anchor,
     linear,
     squares,
+    decays,
     lr,
     momentum,
     nesterov,
     prox,
+    decay,
 ):
     """A tile of inputs by vectors of a weight: one step of SGD along Σ input · gradient over the rows.
 
@@ -103,8 +105,8 @@ def update_tile(  # type: ignore[no-untyped-def]
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         table, rows, offset, gradients, gradients_step, weights, kept, velocity, anchor, linear, *others = args[3:]
         e = Emitter(builder, lanes)
-        squares, *numbers = others
-        lr, momentum, nesterov, prox = (e.splat(number) for number in numbers)
+        squares, decays, *numbers = others
+        lr, momentum, nesterov, prox, decay = (e.splat(number) for number in numbers)
         places = [e.at(weights, t * e.bytes) for t in range(tile)]
 
         def add(state: Values) -> Values:
@@ -141,6 +143,9 @@ def update_tile(  # type: ignore[no-untyped-def]
                 for gradient, place in zip(sums, places, strict=True)
             ]
 
+        def with_decay() -> Values:
+            return [e.fma(decay, e.load(place), gradient) for gradient, place in zip(sums, places, strict=True)]
+
         def with_momentum() -> Values:
             steps = []
             for gradient, place in zip(sums, places, strict=True):
@@ -153,14 +158,14 @@ def update_tile(  # type: ignore[no-untyped-def]
 
         sums = e.loop(rows, [*[e.constant(0.0)] * tile, table, gradients], add)[:-2]
         terms = (squares, with_squares), (kept, masked), (anchor, with_prox), (linear, with_linear)
-        for given, change in (*terms, (velocity, with_momentum)):
+        for given, change in (*terms, (decays, with_decay), (velocity, with_momentum)):
             sums = e.either(given, change, lambda: sums)  # noqa: B023
         for gradient, place in zip(sums, places, strict=True):
             e.store(e.fma(builder.fneg(lr), gradient, e.load(place)), place)
         return context.get_dummy_value()
 
     i64, f32 = types.int64, types.float32
-    return types.void(width, inputs, vectors, *[i64] * 11, *[f32] * 4), generate
+    return types.void(width, inputs, vectors, *[i64] * 12, *[f32] * 5), generate
 
 
 def _flags(e: Emitter, address: Any) -> Any:

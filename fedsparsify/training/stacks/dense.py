@@ -21,9 +21,9 @@ from .stack import Order, Stack
 class DenseStack:
     """A stack of networks made of Flatten, Linear, ReLU and Dropout in sequence."""
 
-    def __init__(self, module: nn.Module, stack: Stack, batches: Batches) -> None:
+    def __init__(self, module: nn.Module, stack: Stack, batches: Batches, label_smoothing: float = 0.0) -> None:
         self._layers = in_sequence(module)
-        self._stack, self._batches = stack, batches
+        self._stack, self._batches, self._smoothing = stack, batches, label_smoothing
 
     @staticmethod
     def takes(module: nn.Module) -> bool:
@@ -46,7 +46,8 @@ class DenseStack:
         x, y = self._batches(inputs.rows, inputs.keys)
         weights = {name: block[inputs.span] for name, block in self._stack.tensors.items()}
         targets = weights
-        beta, alpha = 1.0, -inputs.lr
+        alpha = -float(inputs.rates[0])
+        beta = 1.0 + alpha * inputs.decay
         if inputs.gradient is not None:
             targets = {name: block[inputs.span] for name, block in self._stack.blocks(inputs.gradient).items()}
             beta, alpha = 0.0, 1.0
@@ -65,10 +66,7 @@ class DenseStack:
                 scale = kept * (1 / (1 - layer.p))
                 h = h * scale
                 tape.append(scale)
-        logs = torch.log_softmax(h, 2)
-        hit = y.unsqueeze(2)
-        inputs.losses[inputs.span] -= logs.gather(2, hit).sum((1, 2))
-        d = logs.exp_().scatter_add_(2, hit, torch.full_like(hit, -1, dtype=h.dtype)).div_(x.shape[1])
+        d = self._loss(h, y, inputs.losses[inputs.span]).div_(x.shape[1])
         for position, (name, layer) in reversed(list(enumerate(self._layers))):
             if isinstance(layer, nn.Linear):
                 before = tape.pop()
@@ -84,3 +82,12 @@ class DenseStack:
                 d *= tape.pop() > 0
             elif isinstance(layer, KeyedDropout):
                 d *= tape.pop()
+
+    def _loss(self, logits: torch.Tensor, labels: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
+        """Add the cross entropy of each model's batch to its loss. Returns the gradients of the sums."""
+        logs, hit, smoothing = torch.log_softmax(logits, 2), labels.unsqueeze(2), self._smoothing
+        losses -= logs.gather(2, hit).sum((1, 2)).mul_(1 - smoothing)
+        if smoothing:
+            losses -= logs.mean(2).sum(1).mul_(smoothing)
+        d = logs.exp_().scatter_add_(2, hit, torch.full_like(hit, smoothing - 1, dtype=logits.dtype))
+        return d.sub_(smoothing / logits.shape[2]) if smoothing else d

@@ -20,8 +20,8 @@ from .stack import Stack
 class MappedStack:
     """A stack of networks whose forward pass `torch.func.vmap` can map."""
 
-    def __init__(self, module: nn.Module, stack: Stack, batches: Batches) -> None:
-        self._batches = batches
+    def __init__(self, module: nn.Module, stack: Stack, batches: Batches, label_smoothing: float = 0.0) -> None:
+        self._batches, self._smoothing = batches, label_smoothing
         # The module is this stack's alone: a functional call lends it other tensors while it runs.
         self._module, self._stack = module.to(stack.device).train(), stack
         self._keys = [name for name, child in module.named_modules() if isinstance(child, KeyedDropout)]
@@ -34,7 +34,7 @@ class MappedStack:
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         buffers = {name: buffer.clone() for name, buffer in buffers.items()}  # a forward pass may change them in place
         logits = functional_call(self._module, (tensors, buffers), (x,))
-        return cross_entropy(logits, y), buffers
+        return cross_entropy(logits, y, label_smoothing=self._smoothing), buffers
 
     def step(self, inputs: StepInputs) -> None:
         """Gradients of every model into the buffer, or applied at once."""
@@ -50,6 +50,7 @@ class MappedStack:
         targets = tensors if inputs.gradient is None else self._stack.blocks(inputs.gradient)
         for name, gradient in gradients.items():
             if inputs.gradient is None:
-                targets[name].sub_(gradient, alpha=inputs.lr)
+                rate = float(inputs.rates[0])
+                targets[name].mul_(1 - rate * inputs.decay).sub_(gradient, alpha=rate)
             else:
                 targets[name][inputs.span] = gradient

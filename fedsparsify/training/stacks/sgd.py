@@ -23,27 +23,34 @@ class SGD:
     was zero before the step, so setting it to zero after the step is the same as masking its gradient.
     """
 
-    def __init__(self, stack: Stack, training: Training, fused: bool) -> None:
+    def __init__(self, stack: Stack, training: Training, fused: bool, shadow: torch.Tensor | None = None) -> None:
+        """`fused`: the network can apply plain SGD by itself. `shadow`: the weights in the compute type of a GPU."""
         self._stack, self._training = stack, training
+        self._shadow = stack.weights if shadow is None else shadow
         self._prox = torch.zeros(stack.models, device=stack.device)
         self._anchor: torch.Tensor | None = None
+        self._linear: torch.Tensor | None = None
         self._gradient: torch.Tensor | None = None
-        self._velocity = torch.zeros_like(stack.weights) if training.momentum else None
-        self._always = not fused or self._velocity is not None  # whether there is always a gradient buffer
+        self._state = {name: torch.zeros_like(stack.weights) for name in self._names()}
+        self._always = not fused or bool(self._state or training.clip_norm)  # whether there is always a gradient buffer
         self._kept = torch.ones(0)
         self.squares: torch.Tensor | None = None
-        self._linear: torch.Tensor | None = None
-        self.has_prox = self.sums_squares = self.has_linear = self._pruned = False
+        self.has_prox = self.sums_squares = self.has_linear = self._same_prox = self._mixed = self._pruned = False
 
-    def begin(self, requests: Sequence[Request], workers: Sequence[Worker]) -> None:
-        """Prepare for a round on the models that the stack holds now."""
-        stack = self._stack
+    def _names(self) -> tuple[str, ...]:
+        """What the optimiser keeps of every weight."""
+        return ("momentum",) if self._training.momentum else ()
+
+    def begin(self, requests: Sequence[Request], workers: Sequence[Worker], mixed: bool) -> None:
+        """Prepare for a round on the models that the stack holds now. `mixed`: their learning rates differ."""
+        stack, self._mixed = self._stack, mixed
         self.has_prox = any(request.prox for request in requests)
         self.sums_squares = any(isinstance(request, Score) for request in requests)
         self._pruned = stack.device.type != "cpu" or bool(stack.pruned.any())
         if self._pruned and stack.device.type == "cpu":
             self._kept = (~stack.pruned).float()  # multiplying by it takes a fifteenth of the time of masked_fill_
         if self.has_prox:
+            self._same_prox = len({request.prox for request in requests}) == 1
             self._prox.copy_(torch.tensor([request.prox for request in requests]))
             self._anchor = torch.empty_like(stack.weights) if self._anchor is None else self._anchor
             self._anchor.copy_(stack.weights)
@@ -53,13 +60,12 @@ class SGD:
         self._begin_linear(requests)
         if self._gradient is None and self._stores_gradient:
             self._gradient = torch.zeros_like(stack.weights)
-        if self._velocity is not None:
-            self._velocity.zero_()
-            if any(worker.velocity is not None for worker in workers):
+        for name, buffer in self._state.items():
+            buffer.zero_()
+            if any(name in worker.optimizer for worker in workers):
                 empty = torch.zeros(stack.layout.trainable, device=stack.device)
-                kept = [empty if worker.velocity is None else worker.velocity for worker in workers]
-                stack.set_rows(self._velocity, torch.stack(kept))
-                self._velocity.masked_fill_(stack.pruned, 0)
+                stack.set_rows(buffer, torch.stack([worker.optimizer.get(name, empty) for worker in workers]))
+                buffer.masked_fill_(stack.pruned, 0)
 
     def _begin_linear(self, requests: Sequence[Request]) -> None:
         """Take the linear terms over, with zeros for clients that have none and for pruned entries."""
@@ -83,15 +89,15 @@ class SGD:
     @property
     def shape(self) -> tuple[bool, ...]:
         """What of the rule a captured graph depends on."""
-        return self.has_prox, self.sums_squares, self.has_linear
+        return self.has_prox, self._same_prox, self.sums_squares, self.has_linear, self._mixed
 
     @property
     def _stores_gradient(self) -> bool:
-        return self._always or self.has_prox or self.sums_squares or self.has_linear
+        return self._always or self.has_prox or self.sums_squares or self.has_linear or self._mixed
 
-    def step(self, span: slice) -> None:
-        """One step of the models of `span`."""
-        stack, training, gradient = self._stack, self._training, self.gradient
+    def step(self, span: slice, rates: torch.Tensor) -> None:
+        """One step of the models of `span`, each at its learning rate."""
+        stack, gradient = self._stack, self.gradient
         if gradient is None:
             if self._pruned:
                 stack.weights.mul_(self._kept)
@@ -101,7 +107,7 @@ class SGD:
                 square.addcmul_(g, g)
         if self.has_prox and self._anchor is not None:
             for g, w, a in zip(*(self._blocks(x, span) for x in (gradient, stack.weights, self._anchor)), strict=True):
-                g += (w - a) * self._prox[span].view(-1, *[1] * (w.ndim - 1))
+                g += (w - a) * per_model(self._prox[span], w)
         if self.has_linear and self._linear is not None:
             for g, term in zip(self._parts(gradient, span), self._parts(self._linear, span), strict=True):
                 g += term
@@ -109,23 +115,48 @@ class SGD:
             gradient.mul_(self._kept)
         elif self._pruned:
             gradient.masked_fill_(stack.pruned, 0)
-        gradients = self._parts(gradient, span)
-        if self._velocity is not None:
-            velocities = self._parts(self._velocity, span)
+        if self._training.clip_norm:
+            self._clip(self._blocks(gradient, span))
+        self._move(gradient, span, rates)
+        if self._shadow is not stack.weights:
+            self._shadow.copy_(stack.weights)
+
+    def _clip(self, gradients: Sequence[torch.Tensor]) -> None:
+        """Scale the gradient of each model down to the largest norm that is allowed."""
+        norms = torch.stack([block.flatten(1).norm(dim=1) for block in gradients]).norm(dim=0)
+        factors = (self._training.clip_norm / (norms + 1e-6)).clamp_(max=1)
+        for block in gradients:
+            block *= per_model(factors, block)
+
+    def _move(self, gradient: torch.Tensor, span: slice, rates: torch.Tensor) -> None:
+        """Weight decay, momentum, and the step itself. Changes the gradient."""
+        training = self._training
+        split = self._blocks if self._mixed else self._parts
+        gradients, weights = split(gradient, span), split(self._stack.weights, span)
+        if training.weight_decay:
+            for g, w in zip(gradients, weights, strict=True):
+                g.add_(w, alpha=training.weight_decay)
+        if "momentum" in self._state:
+            velocities = split(self._state["momentum"], span)
             for g, v in zip(gradients, velocities, strict=True):
                 v.mul_(training.momentum).add_(g)
                 if training.nesterov:
                     g.add_(v, alpha=training.momentum)
             gradients = gradients if training.nesterov else velocities
-        for g, w in zip(gradients, self._parts(stack.weights, span), strict=True):
-            w.sub_(g, alpha=training.lr)
+        on_host = rates.device.type == "cpu" and not self._mixed
+        rate = float(rates[0]) if on_host else 0.0
+        for g, w in zip(gradients, weights, strict=True):
+            if on_host:
+                w.sub_(g, alpha=rate)
+            else:  # a captured graph must read the rate on the GPU
+                w.addcmul_(g, per_model(rates, w) if self._mixed else rates[0], value=-1)
 
     def finish(self, workers: Sequence[Worker]) -> None:
-        """Give every worker its velocity, and set pruned entries to zero even where training diverged."""
+        """Give every worker its optimiser's state, and set pruned entries to zero even where training diverged."""
         self._stack.weights.masked_fill_(self._stack.pruned, 0)
-        if self._velocity is not None:
-            for worker, row in zip(workers, self._stack.get_rows(self._velocity), strict=True):
-                worker.velocity = row
+        for name, buffer in self._state.items():
+            for worker, row in zip(workers, self._stack.get_rows(buffer), strict=True):
+                worker.optimizer[name] = row
 
     def _parts(self, flat: torch.Tensor, span: slice) -> list[torch.Tensor]:
         """The part of a buffer that belongs to the models in `span`: one piece where it is all of them."""
@@ -135,38 +166,35 @@ class SGD:
         return [block[span] for block in self._stack.blocks(flat).values()]
 
 
+def per_model(values: torch.Tensor, block: torch.Tensor) -> torch.Tensor:
+    """One number per model, in a shape that multiplies a block of their tensors."""
+    return values.view(-1, *[1] * (block.ndim - 1))
+
+
 class FusedSGD(SGD):
     """The same rule as one GPU kernel over whole buffers, which also writes the weights in the compute type."""
 
-    def __init__(self, stack: Stack, training: Training, shadow: torch.Tensor, fused: bool) -> None:
-        super().__init__(stack, training, fused)
-        self._shadow = shadow
+    @property
+    def _stores_gradient(self) -> bool:  # the network reads one learning rate per model
+        return self._always or self.has_prox or self.sums_squares or self.has_linear
 
-    def step(self, span: slice) -> None:
-        """One step of the models of `span`."""
+    def step(self, span: slice, rates: torch.Tensor) -> None:
+        """One step of the models of `span`, each at its learning rate."""
         from ..gpu import sgd_kernels
 
         stack, training = self._stack, self._training
         if self.gradient is None:
             return  # the network has taken the step already, mask included
-        if self.has_prox or self.sums_squares or span != slice(0, stack.models):
-            super().step(span)
-            if self._shadow is not stack.weights:
-                self._shadow.copy_(stack.weights)
+        different = self._mixed or (self.has_prox and not self._same_prox)
+        if different or self.sums_squares or training.clip_norm or span != slice(0, stack.models):
+            super().step(span, rates)
             return
         count, unread = stack.weights.numel(), stack.weights  # unread: a pointer that the kernel does not follow
         sgd_kernels._sgd[(-(-count // 2048),)](
-            *(
-                stack.weights,
-                self._gradient,
-                unread if self._velocity is None else self._velocity,
-                self._linear if self.has_linear else unread,
-                stack.pruned,
-                self._shadow,
-                count,
-                training.lr,
-                training.momentum,
-            ),
-            *(self.has_linear, self._velocity is not None, training.nesterov, self._shadow is not stack.weights, 2048),
+            *(stack.weights, self._gradient, self._state.get("momentum", unread)),
+            *(self._anchor if self.has_prox else unread, self._linear if self.has_linear else unread),
+            *(stack.pruned, self._shadow, count, rates, self._prox, training.momentum, training.weight_decay),
+            *(self.has_prox, self.has_linear, "momentum" in self._state, training.nesterov),
+            *(self._shadow is not stack.weights, 2048),
             num_warps=8,
         )

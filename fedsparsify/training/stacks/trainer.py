@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ... import arrays
 from ...keyed import KEYS, STRIDE
@@ -16,8 +18,23 @@ from ...methods import Request, Update
 from ..batches import Step, StepInputs, steps
 from ..settings import Training
 from ..worker import Worker
+from .adam import Adam
 from .sgd import SGD, FusedSGD
 from .stack import Stack
+
+
+def rate_table(rates: Sequence[NDArray[np.float64]], epochs: int) -> NDArray[np.float32]:
+    """Learning rates of models, most steps first, as (epochs, steps per epoch, models).
+
+    After the last step of a model's epoch there are the rates of the first model, which are not used.
+    """
+    first = rates[0].reshape(epochs, -1, 1)
+    table = np.repeat(first, len(rates), axis=2).astype(np.float32)
+    for model, mine in enumerate(rates):
+        if mine is not rates[0]:
+            steps = mine.size // epochs
+            table[:, :steps, model] = mine.reshape(epochs, steps)
+    return table
 
 
 class StackedNetwork(Protocol):
@@ -49,13 +66,21 @@ class Trainer:
 
     def __init__(self, stack: Stack, network: StackedNetwork, training: Training, needs_keys: bool) -> None:
         self.stack, self._network, self._training, self._needs_keys = stack, network, training, needs_keys
-        self._sgd = SGD(stack, training, stack.device.type == "cpu")
-        if isinstance(network, GpuNetwork):
-            self._sgd = FusedSGD(stack, training, network.shadow, network.plain)
+        gpu = network if isinstance(network, GpuNetwork) else None
+        shadow = gpu.shadow if gpu else None
+        self._optimizer: SGD
+        if training.optimizer != "sgd":
+            self._optimizer = Adam(stack, training, False, shadow)
+        elif gpu:
+            self._optimizer = FusedSGD(stack, training, gpu.plain, shadow)
+        else:
+            self._optimizer = SGD(stack, training, stack.device.type == "cpu")
         self._on_gpu = stack.device.type == "cuda"
         self._losses = torch.zeros(stack.models, device=stack.device)
         self._keys = torch.zeros(stack.models, dtype=torch.int64, device=stack.device)
         self._sample_table = torch.zeros(0, 0, dtype=torch.int64)
+        self._rates = torch.zeros(0, stack.models)  # of each step of an epoch and each model
+        self._rates_sent: NDArray[np.float32] | None = None  # what they are
         self._graph: torch.cuda.CUDAGraph | None = None
         self._captured: object = None
         self._warm: object = None
@@ -63,17 +88,18 @@ class Trainer:
     def train(self, workers: Sequence[Worker], requests: Sequence[Request], epochs: int) -> list[Update]:
         """Every worker's answer; workers come with the most samples first."""
         self.stack.load([request.model for request in requests])
-        self._sgd.begin(requests, workers)
+        samples, rates = [worker.samples for worker in workers], [worker.rates(epochs) for worker in workers]
+        table = rate_table(rates, epochs)
+        self._optimizer.begin(requests, workers, bool((table != table[..., :1]).any()))
         if isinstance(self._network, GpuNetwork):
             self._network.refresh()
-        samples, before = [worker.samples for worker in workers], [worker.steps for worker in workers]
         epoch_steps = list(steps(samples, self._training.batch_size))
-        for _ in range(epochs):
+        for epoch in range(epochs):
             self._prepare(workers, samples[0])
-            self._run_epoch(epoch_steps, (tuple(samples), *self._sgd.shape))
-        self._sgd.finish(workers)
-        rates = [self._training.lr * (worker.steps - start) for worker, start in zip(workers, before, strict=True)]
-        return self._answers(workers, requests, rates)
+            self._send_rates(table[epoch])
+            self._run_epoch(epoch_steps, (tuple(samples), *self._optimizer.shape))
+        self._optimizer.finish(workers)
+        return self._answers(workers, requests, [float(mine.sum()) for mine in rates])
 
     def _prepare(self, workers: Sequence[Worker], longest: int) -> None:
         """The orders and keys of the next epoch; workers with the same key (of other runs) share an order."""
@@ -96,7 +122,18 @@ class Trainer:
             torch.index_select(unique, 0, rows, out=self._sample_table)
         self._keys.copy_(self._sent(torch.tensor([(w.key + STRIDE * w.steps) & KEYS for w in workers])))
         for worker in workers:
-            worker.steps += -(-worker.samples // self._training.batch_size)
+            worker.steps += worker.steps_per_epoch
+
+    def _send_rates(self, rates: NDArray[np.float32]) -> None:
+        """The learning rates of the next epoch, into memory that a captured graph reads."""
+        if self._rates_sent is not None and np.array_equal(self._rates_sent, rates):
+            return
+        if len(self._rates) != len(rates):
+            aligned = -(-self.stack.models // 4) * 4  # of each row: triton compiles a kernel per alignment
+            held = torch.zeros(len(rates), aligned, device=self.stack.device)
+            self._rates, self._captured = held[:, : self.stack.models], None
+        self._rates.copy_(self._sent(torch.from_numpy(rates)))
+        self._rates_sent = rates
 
     def _sent(self, values: torch.Tensor) -> torch.Tensor:
         """The values on the stack's device. Does not wait for a GPU that still runs the epoch before."""
@@ -111,7 +148,7 @@ class Trainer:
         gpu = self._network if isinstance(self._network, GpuNetwork) and self._on_gpu else None
         if gpu is None or not even or self._warm != shape:
             if gpu is not None and self._warm != shape:
-                gpu.compile({step.size for step in epoch_steps}, self._sgd.gradient)
+                gpu.compile({step.size for step in epoch_steps}, self._optimizer.gradient)
             self._warm = shape
             self._take(epoch_steps)
             return
@@ -129,16 +166,17 @@ class Trainer:
             keys = self._keys[step.span]
             if self._needs_keys:
                 keys = (keys + (STRIDE * (step.number + 1) & KEYS)) & KEYS
-            inputs = StepInputs(rows, keys, step.start, self._sgd.gradient, self._training.lr, self._losses)
-            self._network.step(inputs)
-            self._sgd.step(step.span)
+            rates, gradient = self._rates[step.number, step.span], self._optimizer.gradient
+            decay = self._training.weight_decay
+            self._network.step(StepInputs(rows, keys, step.start, gradient, rates, decay, self._losses))
+            self._optimizer.step(step.span, rates)
 
     def _answers(self, workers: Sequence[Worker], requests: Sequence[Request], rates: Sequence[float]) -> list[Update]:
         values: Any = self.stack.rows()
         finite = values.isfinite().all(1).tolist()
         if arrays.is_numpy(requests[0].model.weights):  # answers live where the request's model does
             values = values.cpu().numpy()
-        squares = self._sgd.squares if self._sgd.sums_squares else None
+        squares = self._optimizer.squares if self._optimizer.sums_squares else None
         scores = [None] * len(workers) if squares is None else self.stack.get_rows(squares).cpu().numpy()
         return [
             Update(request.model.with_weights(row, good), worker.samples, loss / worker.samples, scores=one, rates=rate)
