@@ -67,6 +67,8 @@ class Setting:
             return None
         if self.length is None:
             return self._one(value, name, value)
+        if isinstance(value, str) and self.length == -1 and self.type is str:
+            value = [word.strip() for word in value.split(",") if word.strip()]
         if not isinstance(value, list | tuple) or self.length not in (-1, len(value)):
             many = "a list" if self.length < 0 else f"a list of {self.length} values"
             raise ConfigError(f"{name} must be {many}. Received: {value!r}.")
@@ -100,6 +102,8 @@ def complete_docstring(cls: type) -> None:
 
 def shown_default(default: object) -> str:
     """A default as help texts show it."""
+    if isinstance(default, tuple):
+        return ",".join(map(str, default)) or "none"
     return "the data set's" if default is None else str(default)
 
 

@@ -20,6 +20,9 @@ UNSET: Any = None  # "take the data set's preset"; typed Any so that a resolved 
 class Training:
     """The settings of local training. A `RunConfig` is one, with every value set."""
 
+    loss: str = option(
+        "cross-entropy", "what is minimised: cross-entropy (classes), bce (labels), mse, mae, huber or module:function"
+    )
     epochs: int = option(4, "local epochs per round")
     batch_size: int = option(UNSET, "samples per step; the last, smaller batch of an epoch is kept")
     lr: float = option(UNSET, "learning rate of the local SGD")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...methods import Request, Update
 from ...native.machine import lanes_here
+from ...notices import notice
 from ..native.perceptrons import KERNELS, Perceptrons, read_perceptron
 from ..worker import Worker
 from .base import Setup, on_thread_pool
@@ -34,7 +35,9 @@ class Native:
             KERNELS(lanes_here())
         except ImportError as error:
             return f"its kernels were never compiled here, and cannot be: {error}"
-        return None
+        if why := setup.unusual():
+            notice(f"this network is not trained by the native back end: {why}. A slower one takes its place.")
+        return why
 
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         """Every worker's answer to its request, in their order."""

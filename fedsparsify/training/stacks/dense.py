@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.func import grad_and_value, vmap
 
 from ...keyed import KeyedDropout, uniform
 from ..batches import Batches, StepInputs
+from ..losses import Loss
 from ..sequence import in_sequence
 from .stack import Order, Stack
 
@@ -21,8 +23,10 @@ from .stack import Order, Stack
 class DenseStack:
     """A stack of networks made of Flatten, Linear, ReLU and Dropout in sequence."""
 
-    def __init__(self, module: nn.Module, stack: Stack, batches: Batches) -> None:
+    def __init__(self, module: nn.Module, stack: Stack, batches: Batches, loss: Loss | None = None) -> None:
+        """`loss`: one other than cross-entropy, whose gradient is written out below."""
         self._layers = in_sequence(module)
+        self._loss = None if loss is None else vmap(grad_and_value(loss))
         self._stack, self._batches = stack, batches
 
     @staticmethod
@@ -65,10 +69,14 @@ class DenseStack:
                 scale = kept * (1 / (1 - layer.p))
                 h = h * scale
                 tape.append(scale)
-        logs = torch.log_softmax(h, 2)
-        hit = y.unsqueeze(2)
-        inputs.losses[inputs.span] -= logs.gather(2, hit).sum((1, 2))
-        d = logs.exp_().scatter_add_(2, hit, torch.full_like(hit, -1, dtype=h.dtype)).div_(x.shape[1])
+        if self._loss is None:
+            logs = torch.log_softmax(h, 2)
+            hit = y.unsqueeze(2)
+            inputs.losses[inputs.span] -= logs.gather(2, hit).sum((1, 2))
+            d = logs.exp_().scatter_add_(2, hit, torch.full_like(hit, -1, dtype=h.dtype)).div_(x.shape[1])
+        else:
+            d, means = self._loss(h, y)
+            inputs.losses[inputs.span] += means * x.shape[1]
         for position, (name, layer) in reversed(list(enumerate(self._layers))):
             if isinstance(layer, nn.Linear):
                 before = tape.pop()
