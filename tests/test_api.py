@@ -108,7 +108,7 @@ ALLOWED = {
         *("notices", "stopping", "text", "toml"),
     },
     "track": {"config", "errors", "federation"},
-    "report": {"errors", "methods", "options", "text", "toml", "wire"},
+    "report": {"errors", "methods", "options", "tasks", "text", "toml", "wire"},
     "export": {"errors", "graph", "model", "ops", "wire"},
     "engines": {"export", "graph", "model", "ops", "wire"},
     "cli": {

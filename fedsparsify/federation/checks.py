@@ -111,9 +111,7 @@ def _hint(dataset: Dataset, samples: Any) -> str:
         least, most = (f([f(part) for part in arrays_of(samples)]) for f in (np.min, np.max))
         return f". Its samples are integers, here {least} … {most}; an embedding needs a row for each of them."
     if dataset.preprocessing.divisor == 255:
-        return (
-            ". Bytes are taken for pixels and divided by 255; tokens need a larger integer type, such as int64."
-        )
+        return ". Bytes are taken for pixels and divided by 255; tokens need a larger integer type, such as int64."
     return ""
 
 

@@ -17,7 +17,9 @@ from .runs import PLACE, Run
 from .style import label_of, rank_of
 
 # Settings of training that make a series of its own if a run's value is not that of most runs of its method.
-TRAINING = ("batch_size", "lr", "momentum", "nesterov", "augment", "precision", "keep_optimizer", "wire_precision")
+TRAINING = (
+    *("batch_size", "lr", "momentum", "nesterov", "augment", "precision", "keep_optimizer", "wire_precision", "loss"),
+)
 TUNED = {"every": "F", "exponent": "n", "aggregate": ""}  # settings that the paper's appendix varies, and their letters
 NAMES = {"fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "digits": "Digits"}
 
@@ -55,7 +57,7 @@ class Series:
 
     @cached_property
     def finals(self) -> list[float]:
-        """Accuracy after the last round, one per seed; unfinished runs do not count."""
+        """Accuracy, or whatever measures the runs, after the last round, one per seed; unfinished runs do not count."""
         return [run.accuracy[-1] for run in self.complete]
 
     @property
@@ -99,9 +101,14 @@ class Environment:
         return str(self.table.get("split", "iid")) == "iid"
 
     @property
+    def measure(self) -> str:
+        """What its runs are measured by."""
+        return self.runs[0].measure
+
+    @property
     def family(self) -> tuple[object, ...]:
         """A key that environments share if only their split differs: they are panels of one figure."""
-        return tuple(self.table.get(key) for key in PLACE if key != "split")
+        return (*(self.table.get(key) for key in PLACE if key != "split"), self.measure)
 
     @property
     def data(self) -> str:
@@ -150,7 +157,7 @@ class Environment:
         seen: dict[tuple[str, str], Counter[object]] = {}
         for run in self.runs:
             for name in TRAINING:
-                seen.setdefault((run.method, name), Counter())[run.table.get(name)] += 1
+                seen.setdefault((run.method, name), Counter())[_setting(run, name)] += 1
         found: dict[str, dict[str, object]] = {}
         for (method, name), values in seen.items():
             found.setdefault(method, {})[name] = values.most_common(1)[0][0]
@@ -177,6 +184,11 @@ class Environment:
         return next((one for one in known if one.first.table.get("momentum") == usual), known[0] if known else None)
 
 
+def _setting(run: Run, name: str) -> object:
+    """A setting of training; runs of older versions have no loss but cross-entropy."""
+    return run.table.get(name, "cross-entropy" if name == "loss" else None)
+
+
 def _variant(run: Run, usual: dict[str, object]) -> Variant:
     method = dict(run.table["method"])
     known = settings(METHODS[run.method]) if run.method in METHODS else {}
@@ -185,7 +197,7 @@ def _variant(run: Run, usual: dict[str, object]) -> Variant:
         for name, value in method.items()
         if name not in ("name", "sparsity", "times") and not (name in known and known[name].default == value)
     }
-    special |= {name: run.table.get(name) for name in TRAINING if run.table.get(name) != usual[name]}
+    special |= {name: value for name in TRAINING if (value := _setting(run, name)) != usual[name]}
     return tuple(sorted(special.items()))
 
 
@@ -213,7 +225,7 @@ def environments_of(runs: Iterable[Run]) -> list[Environment]:
     """Runs by environment, in a fixed order; each environment has a short name that fits a file."""
     found: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
-        found.setdefault(tuple(run.table.get(key) for key in PLACE), []).append(run)
+        found.setdefault((*(run.table.get(key) for key in PLACE), run.measure), []).append(run)
     names = list(NAMES)
 
     def order(place: tuple[object, ...]) -> tuple[object, ...]:
