@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.func import grad_and_value, vmap
 
 from ...keyed import KeyedDropout, uniform
 from ..batches import Batches, StepInputs
@@ -26,7 +25,7 @@ class DenseStack:
     def __init__(self, module: nn.Module, stack: Stack, batches: Batches, loss: Loss | None = None) -> None:
         """`loss`: one other than cross-entropy, whose gradient is written out below."""
         self._layers = in_sequence(module)
-        self._loss = None if loss is None else vmap(grad_and_value(loss))
+        self._loss = loss
         self._stack, self._batches = stack, batches
 
     @staticmethod
@@ -75,8 +74,12 @@ class DenseStack:
             inputs.losses[inputs.span] -= logs.gather(2, hit).sum((1, 2))
             d = logs.exp_().scatter_add_(2, hit, torch.full_like(hit, -1, dtype=h.dtype)).div_(x.shape[1])
         else:
-            d, means = self._loss(h, y)
-            inputs.losses[inputs.span] += means * x.shape[1]
+            # Model by model, by autograd: torch.func.vmap would import a compiler for this, which takes seconds.
+            with torch.enable_grad():
+                h = h.detach().requires_grad_()
+                means = torch.stack([self._loss(*one) for one in zip(h, y, strict=True)])
+                (d,) = torch.autograd.grad(means.sum(), h)
+            inputs.losses[inputs.span] += means.detach() * x.shape[1]
         for position, (name, layer) in reversed(list(enumerate(self._layers))):
             if isinstance(layer, nn.Linear):
                 before = tape.pop()
