@@ -19,6 +19,7 @@ from .errors import ConfigError
 from .methods import METHODS, Blaming, Method, check_unchanging, method_class, target_of
 from .options import complete_docstring, option, read_settings, settings
 from .schedule import check_at_least
+from .tasks import check_task
 from .text import plain
 from .training.settings import UNSET, Training
 from .wire.values import Precision
@@ -53,7 +54,12 @@ class RunConfig(Training):
     clients: int = option(10, "number of clients")
     participation: float = option(1.0, "fraction of the clients that take part in a round")
     min_clients: int = option(1, "a round with fewer usable answers stops the run")
-    split: str = option("iid", "how samples are divided among clients: iid, classes:K or dirichlet:ALPHA")
+    split: str = option(
+        "iid", "how samples are divided among clients: iid, classes:K, dirichlet:ALPHA, column or module:function"
+    )
+    metrics: tuple[str, ...] = option(
+        (), "what models are measured by, such as accuracy,macro-f1 or module:function; none: the usual of the loss"
+    )
     device: str = option("cpu", "where to train: cpu, cuda or cuda:N")
     wire: bool = option(True, "send models through the wire format, and count their bytes")
     wire_precision: Precision = option("fp32", "values on the wire; fp32 is lossless")
@@ -100,6 +106,7 @@ class RunConfig(Training):
         if self.wire_precision != "fp32" and not self.wire:
             raise ConfigError(f"wire_precision needs the wire. Received: {self.wire_precision!r} with wire off.")
         parse_split(self.split)
+        check_task(self.loss, self.metrics)
         target_of(self.method, 1)  # building it checks the method's settings against the number of rounds
 
     def __repr__(self) -> str:

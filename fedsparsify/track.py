@@ -30,6 +30,7 @@ class Tracker(Protocol):
 def _numbers(entry: Entry) -> dict[str, float]:
     table = asdict(entry)
     found = {name: float(table[name]) for name in SHOWN if table[name] is not None}
+    found |= {name.replace(":", "."): float(value) for name, value in entry.metrics.items()}
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
@@ -86,7 +87,7 @@ def _mlflow(config: RunConfig, folder: Path) -> Iterator[Tracker]:
         raise ConfigError(f"MLflow takes no run: {str(error).splitlines()[0]}") from error
     with started as active:
         client, run_id = mlflow.MlflowClient(), active.info.run_id
-        logged = max((point.step for point in client.get_metric_history(run_id, "accuracy")), default=-1)
+        logged = max((point.step for point in client.get_metric_history(run_id, "sparsity")), default=-1)
         table = config.table()
         method = {f"method.{name}": value for name, value in table.pop("method").items()}
         mlflow.log_params({**table, **method})

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..config import RunConfig
-from ..federation.ledger import Entry
+from ..federation.ledger import Entry, best_of
 from ..text import plain
 from ..wire.artefact import load
 
@@ -53,7 +53,7 @@ class Progress:
     def show(self, entry: Entry) -> None:
         """Show a finished round."""
         self.round = entry.round
-        text = f"accuracy {entry.accuracy:.3f}  sparsity {entry.sparsity:.3f}"
+        text = f"{entry.shown(3)}  sparsity {entry.sparsity:.3f}"
         self._bar.update(self._task, completed=entry.round, description=text)
         for client, reason in entry.refused.items():
             self._console.print(
@@ -80,7 +80,7 @@ def summary(config: RunConfig, history: list[Entry], model: Path) -> Table:
 def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[tuple[str, str]]:
     """The lines of the summary as pairs of text."""
     last = history[-1]
-    best = max(history, key=lambda entry: entry.accuracy)
+    best = best_of(history)
     total = load(model).layout.total
     sent = sum(entry.download_params + entry.upload_params for entry in history)
     dense = sum((entry.clients + len(entry.refused)) * 2 * total for entry in history if entry.round)
@@ -89,7 +89,8 @@ def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[t
     return [
         ("network", f"{plain(config.network)}, {total:,} parameters"),
         ("clients", f"{config.participants} of {config.clients} per round, {config.rounds} rounds"),
-        ("accuracy", f"{last.accuracy:.4f}  (best {best.accuracy:.4f}, round {best.round})"),
+        (last.headline, f"{last.shown().split()[-1]}  (best {best.shown().split()[-1]}, round {best.round})"),
+        *((name, f"{value:.4g}") for name, value in last.metrics.items() if name != last.headline),
         ("sparsity", f"{last.sparsity:.4f}  ({last.nonzero:,} parameters left)"),
         ("parameters sent", f"{sent / 1e6:,.1f} million  ({dense / sent:.2f}× fewer than dense)"),
         (

@@ -46,7 +46,7 @@ class Result:
 
     def __repr__(self) -> str:
         last = self.history[-1] if self.history else None
-        ended = f"accuracy {last.accuracy:.4f} after round {last.round}" if last else "no round"
+        ended = f"{last.shown()} after round {last.round}" if last else "no round"
         return f"Result({ended}, {self.model!r})"
 
     def save(self, path: str | Path) -> None:
@@ -173,17 +173,19 @@ def _use_own_stream() -> None:
 
 def facts(config: RunConfig, dataset: Dataset, last: Entry, graph: dict[str, object]) -> dict[str, object]:
     """What a model's file says of its training; nothing that differs between equal runs."""
-    scale = dataset.preprocessing
     return {
         "network": config.network,
-        "shape": list(dataset.shape),
-        "classes": dataset.classes,
+        "shape": list(dataset.shape) if isinstance(dataset.shape, tuple) else dataset.shape,
+        "classes": dataset.outputs,
+        "targets": dataset.targets,
+        "loss": config.loss,
         "labels": list(dataset.labels),
-        "preprocessing": {"divisor": scale.divisor, "mean": list(scale.mean), "std": list(scale.std)},
+        "preprocessing": dataset.preprocessing.facts(),
         "method": config.method_name,
         "data": config.data,
         "rounds": config.rounds,
         "sparsity": last.sparsity,
-        "accuracy": last.accuracy,
+        **({} if last.accuracy is None else {"accuracy": last.accuracy}),
+        **({"metrics": last.metrics} if last.metrics else {}),
         **graph,
     }

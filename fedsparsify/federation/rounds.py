@@ -25,9 +25,11 @@ class Evaluated(Protocol):
     """How good a model is."""
 
     @property
-    def accuracy(self) -> float: ...  # noqa: D102
+    def accuracy(self) -> float | None: ...  # noqa: D102
     @property
     def loss(self) -> float: ...  # noqa: D102
+    @property
+    def metrics(self) -> dict[str, float]: ...  # noqa: D102
 
 
 class Federation(Protocol):
@@ -137,6 +139,7 @@ def run_rounds(
             round=t,
             accuracy=evaluation.accuracy,
             loss=evaluation.loss,
+            metrics=evaluation.metrics,
             target_sparsity=target_of(method, t),
             sparsity=after.sparsity,
             nonzero=after.nonzero,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..config import RunConfig
-from ..data import Dataset, holdings, load_dataset
+from ..data import Dataset, holdings
 from ..state import under
 from ..stopping import listening
 from ..wire.files import atomic
@@ -21,6 +21,7 @@ from .folder import RunFolder
 from .journal import Journal, Result
 from .ledger import Entry
 from .lock import held
+from .prepared import load_for, prepared
 from .rounds import run_rounds
 from .simulated import Simulated
 from .wired import Wired
@@ -63,7 +64,7 @@ def run(
     """
     folder = RunFolder(Path(out)) if out is not None else None
     with listening():
-        dataset = dataset or load_dataset(config.data)
+        dataset = prepared(config, dataset) if dataset else load_for(config)
         federation = Simulated(config, dataset, environment)
         _ = federation.environment.graph  # a network without one is named now, not after the last round
         with held(folder.path) if folder else nullcontext():

@@ -23,7 +23,7 @@ from ..training.step_times import step_times
 from ..training.worker import Evaluation, Samples, Worker, evaluate, loss_and_gradient
 from .checks import check_batches
 from .diagnosis import Probed
-from .environment import Environment, build_for, participants
+from .environment import Environment, build_for, objective_for, participants
 
 PROBE_SAMPLES = 1000
 
@@ -36,7 +36,10 @@ class Simulated:
         self._dataset = dataset
         self.environment = environment or Environment(config, dataset)
         self._device = self.environment.device
-        self.parts: list[Indices] = partition(dataset.y_train, config.clients, config.split, config.seed)
+        self.parts: list[Indices] = partition(
+            dataset.y_train, config.clients, config.split, config.seed, dataset.clients
+        )
+        self.objective = objective_for(config, dataset)
         self._network = FlatModule(build_for(config, dataset), self._device)
         check_batches(self._network, config, self.parts, dataset)
         check_fits(config.method, model_of(self._network.module))
@@ -88,13 +91,15 @@ class Simulated:
         return self.environment.graph.of_model(self._network, model)
 
     def evaluate(self, model: SparseModel) -> Evaluation:
-        """Accuracy and loss on the data set's test samples."""
-        return evaluate(self._network, model, self.environment.test)
+        """Accuracy, loss and metrics on the data set's test samples."""
+        return evaluate(self._network, model, self.environment.test, self.objective)
 
     def probe(self, model: SparseModel) -> Probed:
         """Loss and masked gradient on training samples that are the same in every round of the run."""
         rng = np.random.default_rng(np.random.SeedSequence([self._config.seed], spawn_key=(2,)))
         train = self.environment.train
         chosen = torch.from_numpy(rng.permutation(len(train.y))[:PROBE_SAMPLES]).to(self._device)
-        loss, gradient = loss_and_gradient(self._network, model, Samples(train.x[chosen], train.y[chosen]))
+        loss, gradient = loss_and_gradient(
+            self._network, model, Samples(train.x[chosen], train.y[chosen]), self.objective.loss
+        )
         return Probed(loss, float(np.linalg.norm(gradient[model.on_host().mask].astype(np.float64))))

@@ -90,12 +90,14 @@ def over_seeds(one: Series, x: Column, y: Column) -> tuple[list[float], list[flo
 
 
 def draw_curves(run: Run, path: Path, title: str) -> None:
-    """Accuracy (left, solid) and kept parameters (right, dashed) against rounds, as in the paper's figures."""
+    """Accuracy or another measure (left, solid) and kept parameters (right, dashed) against rounds, as in the paper."""
     figure, (left,) = canvas()
     few = "o" if len(run.round) < 3 else None  # a line through one or two points cannot be seen
     left.plot(run.round, run.accuracy, color=BLUE, linewidth=1.6, marker=few)
-    left.set(xlabel="round", ylim=(0, 1), title=drawn(title))
-    left.set_ylabel("test accuracy", color=BLUE)
+    left.set(xlabel="round", title=drawn(title))
+    if run.measure == "accuracy":
+        left.set_ylim(0, 1)
+    left.set_ylabel(drawn(run.measured), color=BLUE)
     show_grid(left)
     right = left.twinx()
     right.plot(run.round, run.nonzero, color=VERMILION, linewidth=1.6, linestyle="--", marker=few)

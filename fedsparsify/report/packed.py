@@ -51,6 +51,7 @@ def thinned(run: Run) -> Run:
         **{name: pick(getattr(run, name)) for name in COLUMNS},
         sent_bytes=pick(run.sent_bytes),
         diagnosis={key: pick(column) for key, column in run.diagnosis.items()},
+        metrics={key: pick(column) for key, column in run.metrics.items()},
     )
 
 
@@ -73,11 +74,16 @@ def _packed(run: Run, shared: Mapping[str, object]) -> dict[str, object]:
     made: dict[str, object] = {"name": run.name, "settings": own, "total": run.total, "seconds": round(run.seconds, 1)}
     made |= {"model_bytes": run.model_bytes, "layers": [[layer.name, layer.kept, layer.size] for layer in run.layers]}
     made |= {name: getattr(run, name) for name in COLUMNS}
-    made["accuracy"] = [round(value, 5) for value in run.accuracy]
+    usual = run.measure == "accuracy"
+    made["accuracy"] = [round(value, 5) if usual else _short(value) for value in run.accuracy]
     if run.sent_bytes:
         made["sent_bytes"] = run.sent_bytes
     if run.diagnosis:
         made["diagnosis"] = {key: [_short(value) for value in column] for key, column in run.diagnosis.items()}
+    if run.measure != "accuracy":
+        made["measure"] = run.measure
+    if run.metrics:
+        made["metrics"] = {key: [_short(value) for value in column] for key, column in run.metrics.items()}
     if run.timing:
         made["timing"] = asdict(run.timing)
     return made
@@ -92,7 +98,7 @@ def unpack(table: Mapping[str, Any]) -> list[Run]:
 
 def _unpacked(made: Mapping[str, Any], shared: Mapping[str, object], partition: list[list[int]] | None) -> Run:
     columns = {name: list(made[name]) for name in COLUMNS}
-    optional = [made.get("sent_bytes"), *made.get("diagnosis", {}).values()]
+    optional = [made.get("sent_bytes"), *made.get("diagnosis", {}).values(), *made.get("metrics", {}).values()]
     if not columns["round"] or len({len(column) for column in [*columns.values(), *filter(None, optional)]}) != 1:
         raise ValueError(f"the columns of {made['name']} differ in length")
     numbers = [value for column in [*columns.values(), made.get("sent_bytes") or []] for value in column]
@@ -105,6 +111,10 @@ def _unpacked(made: Mapping[str, Any], shared: Mapping[str, object], partition: 
         **columns,
         sent_bytes=made.get("sent_bytes"),
         diagnosis=made.get("diagnosis", {}),
+        measure=plain(made.get("measure", "accuracy"), 60),
+        metrics={
+            plain(key, 60): [_figure(value) for value in column] for key, column in made.get("metrics", {}).items()
+        },
         total=made["total"],
         seconds=float(made["seconds"]),
         layers=[Layer(str(name), int(kept), int(size)) for name, kept, size in made["layers"]],
@@ -146,6 +156,13 @@ def flat(table: Mapping[str, Any]) -> dict[str, object]:
 def _nested(flat: Mapping[str, object]) -> dict[str, object]:
     method = {key.removeprefix("method."): value for key, value in flat.items() if key.startswith("method.")}
     return {key: value for key, value in flat.items() if not key.startswith("method.")} | {"method": method}
+
+
+def _figure(value: object) -> float | None:
+    """A value of a metric; anything else is refused."""
+    if value is None or isinstance(value, int | float):
+        return value
+    raise ValueError("a metric is not a number")
 
 
 def _short(value: float | None) -> float | None:

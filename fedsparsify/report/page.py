@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
+from ..tasks import higher_is_better
 from ..text import plain
 from ..toml import assignment
 from ..wire.files import atomic
@@ -85,6 +86,8 @@ def _environment(environment: Environment, many: bool) -> dict[str, object]:
         "clients": environment.clients,
         "network": plain(environment.table.get("network", "")),
         "rounds": environment.runs[0].rounds,
+        "measure": environment.measure,
+        "higher": higher_is_better(environment.measure),
         "total": environment.total,
         "levels": sorted({one.sparsity for one in series if one.sparsity is not None}),
         "settings": _lines(shared),
@@ -125,6 +128,7 @@ def _run(run: Run, shared: dict[str, object]) -> dict[str, object]:
         "seconds": run.seconds,
         "timing": asdict(run.timing) if run.timing else None,
         "diagnosis": run.diagnosis,
+        "metrics": run.metrics,
         "settings": _lines({key: value for key, value in flat(run.table).items() if key not in shared}),
     }
 

@@ -44,12 +44,14 @@ class Run:
     name: str
     table: dict[str, Any]  # the resolved config, as config.toml holds it
     round: list[int]
-    accuracy: list[float]
+    accuracy: list[float]  # or what `measure` names, where the task has no accuracy
     nonzero: list[int]
     paper_params: list[int]
     sent_params: list[int]
     sent_bytes: list[int] | None = None
     diagnosis: dict[str, list[float | None]] = field(default_factory=dict)
+    measure: str = "accuracy"  # the headline of the run: accuracy, its first metric, or its loss
+    metrics: dict[str, list[float | None]] = field(default_factory=dict)  # further metrics by name, the headline not
     total: int | None = None  # values of the dense model; None: unknown
     seconds: float = 0.0
     layers: list[Layer] = field(default_factory=list)
@@ -87,6 +89,11 @@ class Run:
     def participants(self) -> int:
         """How many clients take part in a round."""
         return max(1, round(float(self.table.get("participation", 1.0)) * int(self.table.get("clients", 1))))
+
+    @property
+    def measured(self) -> str:
+        """What the column `accuracy` is, as axes name it."""
+        return f"test {self.measure}"
 
     @property
     def identity(self) -> str:

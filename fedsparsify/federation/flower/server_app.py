@@ -13,7 +13,6 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from ...config import RunConfig
-from ...data import load_dataset
 from ...errors import ClientError, FedSparsifyError
 from ...model import SparseModel
 from ...options import read_settings, settings
@@ -22,6 +21,7 @@ from ..folder import RunFolder
 from ..journal import Journal, Result
 from ..ledger import Entry
 from ..lock import held
+from ..prepared import load_for
 from ..rounds import Played, run_rounds
 from .processes import STOPPED
 from .serve_settings import ServeSettings
@@ -48,7 +48,7 @@ def run_over_grid(grid: Grid, found: Mapping[str, object]) -> Result:
     task = Task.read(found)
     given = {name: found[name] for name in settings(ServeSettings) if name in found}
     waiting = ServeSettings(**read_settings(ServeSettings, given, "serve"))
-    config, dataset = task.config, load_dataset(task.config.data)
+    config, dataset = task.config, load_for(task.config)
     folder = RunFolder(Path(str(found["out"])))
     with held(folder.path, ENDING_SECONDS):
         journal = Journal(config, folder, resume=bool(found.get("resume", False)))
@@ -61,7 +61,7 @@ def run_over_grid(grid: Grid, found: Mapping[str, object]) -> Result:
 
 def log_round(entry: Entry) -> None:
     """A round in Flower's log."""
-    how = f"accuracy {entry.accuracy:.4f}, sparsity {entry.sparsity:.4f}, {entry.clients} clients"
+    how = f"{entry.shown()}, sparsity {entry.sparsity:.4f}, {entry.clients} clients"
     LOG.info("round %d: %s, %.1f s", entry.round, how, entry.seconds)
     if entry.empty:
         LOG.warning("round %d: no weight is left in %s", entry.round, ", ".join(entry.empty))

@@ -8,6 +8,8 @@ const place = () => DATA.environments[state.place];
 const visible = (series) => series.filter((one) => !state.hidden.has(one.method));
 const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
 const fixed = (digits) => (value) => value.toLocaleString("en", {minimumFractionDigits: digits, maximumFractionDigits: digits});
+// Accuracy with a fixed number of digits, other measures with as many as count.
+const number = (value, digits = 4) => (value === null || value === undefined || Number.isNaN(value) ? "–" : place().measure === "accuracy" && Math.abs(value) <= 1 ? fixed(digits)(value) : String(+value.toPrecision(digits)));
 const runsOf = (one) => one.runs.map((i) => place().runs[i]);
 const complete = (one) => runsOf(one).filter((run) => run.complete);
 
@@ -69,6 +71,9 @@ function choose() {
   const levels = place().levels, usual = levels.includes(0.9) ? 0.9 : levels.at(-1);
   fill($("rounds-at"), levels.map((level) => [String(level), String(level)]), String(usual));
   $("rounds-at").closest("label").hidden = levels.length < 2;
+  const measures = [["accuracy", place().measure], ...[...new Set(place().runs.flatMap((run) => Object.keys(run.metrics)))].map((name) => [`metrics.${name}`, name])];
+  fill($("rounds-y"), [...measures, ["nonzero", "parameters left"]], "accuracy");
+  $("sparsity-title").textContent = `${place().measure[0].toUpperCase()}${place().measure.slice(1)} against sparsity`;
   fill($("run"), place().runs.map((run, i) => [String(i), run.name]), "0");
   const diagnosed = place().runs.map((run, i) => [String(i), run.name]).filter(([i]) => Object.keys(place().runs[i].diagnosis).length);
   $("theorem-figure").hidden = !diagnosed.length;
@@ -88,12 +93,12 @@ function showSummary() {
   const rows = [["data set", place().data], ["split", place().split], ["clients", place().clients], ["network", `${place().network}${place().total ? `, ${place().total.toLocaleString("en")} parameters` : ""}`], ["rounds", String(place().rounds)]];
   if (place().runs.length === 1) {
     const run = place().runs[0], last = run.nonzero.at(-1);
-    rows.push(["method", place().series[0].label], ["accuracy", fixed(4)(run.accuracy.at(-1))], ["parameters left", last.toLocaleString("en") + (place().total ? ` (${((100 * last) / place().total).toFixed(1)} %)` : "")]);
+    rows.push(["method", place().series[0].label], [place().measure, number(run.accuracy.at(-1))], ...Object.entries(run.metrics).map(([name, values]) => [name, number(values.at(-1))]), ["parameters left", last.toLocaleString("en") + (place().total ? ` (${((100 * last) / place().total).toFixed(1)} %)` : "")]);
     if (run.modelBytes) rows.push(["model file", `${run.modelBytes.toLocaleString("en")} bytes`]);
     if (run.bytes) rows.push(["sent", `${fixed(1)(run.bytes.at(-1))} MB`]);
     rows.push(["time", `${fixed(0)(run.seconds)} s`]);
   } else {
-    const best = place().series.filter((one) => complete(one).length && one.sparsity >= 0.9).sort((a, b) => final(b) - final(a))[0];
+    const best = place().series.filter((one) => complete(one).length && one.sparsity >= 0.9).sort((a, b) => (place().higher ? 1 : -1) * (final(b) - final(a)))[0];
     rows.push(["runs", String(place().runs.length)]);
     if (best) rows.push(["best at 0.9 or sparser", `${best.label} ${best.sparsity}: ${fixed(3)(final(best))}`]);
   }
@@ -124,9 +129,10 @@ function drawSparsity() {
   const theirs = place().paper.filter((row) => levels.includes(row.sparsity));
   if (theirs.length && !state.hidden.has(DATA.looks["fedsparsify-global"].label)) lines.set("*", {name: "the paper's FedSparsify-Global", ...DATA.looks["fedsparsify-global"], marker: "*", star: true, points: theirs.map((row) => ({x: across(row.sparsity), y: row.accuracy}))});
   const x = log ? {label: "sparsity", log: true, text: (left) => +(1 - left).toFixed(4), ticks: levels.map((s) => 1 - s)} : {label: "sparsity", names: levels.map(String)};
-  drawChart($("sparsity-chart"), {label: `Final accuracy against sparsity, ${place().title}`, lines: [...lines.values()], levels: flat, x, y: {label: "test accuracy", log: $("sparsity-y-log").checked, format: fixed(4)}});
+  drawChart($("sparsity-chart"), {label: `Final ${place().measure} against sparsity, ${place().title}`, lines: [...lines.values()], levels: flat, x, y: {label: `test ${place().measure}`, log: $("sparsity-y-log").checked, format: number}});
 }
 
+const columnOf = (run, key) => (key.startsWith("metrics.") ? run.metrics[key.slice(8)] : run[key]);
 const look = (one) => ({colour: one.colour, dark: one.dark, marker: one.marker});
 function atLevel() {
   const level = $("rounds-at").value === "" ? null : +$("rounds-at").value, usual = place().sets.methods.map((i) => place().series[i]);
@@ -142,7 +148,9 @@ function drawRounds() {
     const at = new Map();
     for (const run of runsOf(one)) {
       if (!run[xKey]) continue;
-      run.round.forEach((t, i) => { if (!at.has(t)) at.set(t, []); at.get(t).push([run[xKey][i], run[yKey][i]]); });
+      const column = columnOf(run, yKey);
+      if (!column) continue;
+      run.round.forEach((t, i) => { if (!at.has(t)) at.set(t, []); at.get(t).push([run[xKey][i], column[i]]); });
     }
     const points = [...at.keys()].sort((a, b) => a - b).map((t) => {
       const values = at.get(t).map((pair) => pair[1]).filter((value) => value !== null);
@@ -150,8 +158,8 @@ function drawRounds() {
     }).filter(Boolean);
     return {name: one.label, colour: one.colour, dark: one.dark, points};
   });
-  const accuracy = yKey === "accuracy";
-  drawChart($("rounds-chart"), {label: `${accuracy ? "Accuracy" : "Parameters left"} against ${names[xKey]}, ${place().title}`, lines, x: {label: names[xKey], log: $("rounds-x-log").checked}, y: {label: accuracy ? "test accuracy" : "parameters left", log: $("rounds-y-log").checked, zero: !accuracy, format: accuracy ? fixed(4) : fixed(0)}});
+  const measured = yKey !== "nonzero", name = yKey === "accuracy" ? place().measure : yKey.replace("metrics.", "");
+  drawChart($("rounds-chart"), {label: `${measured ? name : "Parameters left"} against ${names[xKey]}, ${place().title}`, lines, x: {label: names[xKey], log: $("rounds-x-log").checked}, y: {label: measured ? `test ${name}` : "parameters left", log: $("rounds-y-log").checked, zero: !measured, format: measured ? number : fixed(0)}});
 }
 
 function drawLayers() {
@@ -189,7 +197,7 @@ const times = (factor) => (factor && Number.isFinite(factor) ? ` (×${fixed(2)(f
 const COLUMNS = [
   ["Method", (row) => cell(row.label, row.label)],
   ["Sparsity", (row) => cell(row.sparsity ?? 0, row.sparsity !== null ? String(row.sparsity) : row.dense ? "dense" : "free")],
-  ["Accuracy", (row) => cell(row.accuracy, row.accuracy === null ? "" : fixed(4)(row.accuracy) + (row.low < row.high ? ` [${fixed(3)(row.low)}–${fixed(3)(row.high)}]` : ""))],
+  ["Accuracy", (row) => cell(row.accuracy, row.accuracy === null ? "" : number(row.accuracy) + (row.low < row.high ? ` [${number(row.low, 3)}–${number(row.high, 3)}]` : ""))],
   ["Seeds", (row) => cell(row.seeds, String(row.seeds))],
   ["Params", (row) => cell(row.params, fixed(0)(row.params ?? 0))],
   ["Size, MB", (row) => cell(row.size, fixed(3)(row.size ?? 0) + times(row.sizeTimes))],
@@ -220,7 +228,7 @@ function tableRows() {
 function showTable() {
   const head = $("table").querySelector("thead tr"), body = $("table").querySelector("tbody");
   head.replaceChildren(...COLUMNS.map(([name], i) => {
-    const th = document.createElement("th"), button = Object.assign(document.createElement("button"), {type: "button", textContent: name});
+    const th = document.createElement("th"), button = Object.assign(document.createElement("button"), {type: "button", textContent: i === 2 && place().measure !== "accuracy" ? place().measure : name});
     th.scope = "col";
     if (state.sort === i) th.setAttribute("aria-sort", state.down ? "descending" : "ascending");
     button.addEventListener("click", () => {
