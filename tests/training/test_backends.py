@@ -75,7 +75,7 @@ def compare(config: RunConfig, data: Dataset, mapped: bool = False, tolerance: f
         shared = one.mask & two.mask
         assert np.count_nonzero(one.mask ^ two.mask) <= 4
         assert np.abs(one.weights[: shared.size] - two.weights[: shared.size])[shared].max() < tolerance * largest
-        assert entry_one.train_loss == pytest.approx(entry_two.train_loss, rel=1e-3)
+        assert entry_one.train_loss == pytest.approx(entry_two.train_loss, rel=max(1e-3, tolerance))
         assert entry_one.clients == entry_two.clients
         rest = slice(one.layout.trainable, None)
         assert np.allclose(one.weights[rest], two.weights[rest], rtol=1e-3, atol=1e-5)
