@@ -59,6 +59,8 @@ class Progress:
             self._console.print(
                 f"round {entry.round}: {plain(client)} was left out: {plain(reason, 400)}", style="yellow"
             )
+        for client, reason in entry.bounded.items():
+            self._console.print(f"round {entry.round}: {plain(client)}: {plain(reason, 400)}", style="yellow")
         for name in sorted({*entry.empty} - self._empty):
             self._console.print(f"round {entry.round}: no weight is left in {plain(name)}", style="yellow")
         self._empty = {*entry.empty}

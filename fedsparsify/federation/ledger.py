@@ -45,6 +45,8 @@ class Entry:
     seconds: float
     metrics: dict[str, float] = field(default_factory=dict)  # further ones that the run names, in its order
     refused: dict[str, str] = field(default_factory=dict)  # client → why its answer was left out
+    bounded: dict[str, str] = field(default_factory=dict)  # client → which bound it broke; it was merged within it
+    updates: dict[str, list[float | None]] = field(default_factory=dict)  # quantity → its value for each client merged
     empty: list[str] = field(default_factory=list)  # trainable tensors of which no weight is left
     purged_norm: float | None = None  # these five where a run diagnoses itself, see diagnosis.py
     purge_bound: float | None = None
@@ -86,6 +88,8 @@ def best_of(history: Sequence[Entry]) -> Entry:
 OPTIONAL = (
     "accuracy",
     "metrics",
+    "bounded",
+    "updates",
     "empty",
     "purged_norm",
     "purge_bound",

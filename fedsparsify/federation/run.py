@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from ..aggregation import Aggregator
 from ..config import RunConfig
 from ..data import Dataset, holdings
 from ..state import under
@@ -90,6 +91,7 @@ def _run(
     model, first = journal.start(federation.initial)
     model = federation.place(model)
     probe = federation.probe if config.diagnose else None
+    aggregator = Aggregator(config, [entry.updates for entry in journal.ledger.entries])
     rounds = run_rounds(
         carrier,
         config.method,
@@ -101,6 +103,7 @@ def _run(
         probe,
         under(journal.server, model),
         config.clients,
+        aggregator,
     )
     model = journal.keep(rounds, model, federation.kept, on_round)
     return journal.finish(model, dataset, federation.graph_of(model))
