@@ -1,7 +1,7 @@
 """What hostile clients cost: accuracy by attack, number of hostile clients and merge rule, FashionMNIST at 0.95.
 
     python benchmarks/hostile_clients.py --rounds 30 --out hostile.json
-    python benchmarks/hostile_clients.py --show hostile.json      # the table of docs/robustness.md
+    python benchmarks/hostile_clients.py --out hostile.json --fill docs/robustness.md
 
 Every run of a column has the same seed, data and honest clients. Finished runs are kept in the JSON file, and a second
 call goes on with those that are missing.
@@ -126,11 +126,11 @@ def accuracy(config: RunConfig, dataset: Dataset, attack: str, count: int) -> di
     }
 
 
-def show(found: dict[str, dict[str, object]]) -> None:
+def table(found: dict[str, dict[str, object]]) -> str:
     """The table: points lost to the honest mean; attacks by rows, rules by columns, one / three hostile clients."""
     honest = float(str(found["none 0 mean"]["accuracy"]))
-    print(f"Accuracy of the mean when nobody attacks: {honest:.4f}\n")
-    print("| attack, by 1 / 3 of 10 clients | " + " | ".join(RULES) + " |\n|---|" + "---|" * len(RULES))
+    lines = [f"Nobody attacks, mean: accuracy {honest:.4f}. Points lost to that:\n"]
+    lines += ["| attack, by 1 / 3 of 10 clients | " + " | ".join(RULES) + " |", "|---|" + "---|" * len(RULES)]
     for attack in ATTACKS:
         cells = []
         for rule in RULES:
@@ -138,7 +138,16 @@ def show(found: dict[str, dict[str, object]]) -> None:
             cells.append(
                 " / ".join(f"{100 * (honest - float(str(run['accuracy']))):.1f}" if run else "?" for run in runs)
             )
-        print(f"| {attack} | " + " | ".join(cells) + " |")
+        if any(cell.strip("? /") for cell in cells):
+            lines.append(f"| {attack} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def fill(page: Path, text: str) -> None:
+    """Put the table between the page's two comments."""
+    head, begin, rest = page.read_text().partition("<!-- hostile clients -->\n")
+    _, end, tail = rest.partition("<!-- end -->")
+    page.write_text(f"{head}{begin}{text}\n{end}{tail}")
 
 
 def main() -> None:
@@ -151,18 +160,20 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("hostile.json"))
     parser.add_argument("--minutes", type=float, default=4.0, help="stop after so long; a second call goes on")
     parser.add_argument("--only", default="", help="attacks to run, separated by semicolons")
-    parser.add_argument("--show", type=Path)
+    parser.add_argument("--rules", default=",".join(RULES), help="rules to run, separated by commas")
+    parser.add_argument("--counts", default="1,3", help="numbers of hostile clients")
+    parser.add_argument("--fill", type=Path, help="write the table into this page, and run nothing")
     args = parser.parse_args()
-    if args.show:
-        show(json.loads(args.show.read_text()))
+    if args.fill:
+        fill(args.fill, table(json.loads(args.out.read_text())))
         return
     found: dict[str, dict[str, object]] = json.loads(args.out.read_text()) if args.out.exists() else {}
     dataset, began = load_dataset("fashion-mnist"), time.monotonic()
     wanted = [
         (attack, count, rule)
         for attack in (args.only.split(";") if args.only else ATTACKS)
-        for count in ((0,) if attack == "none" else (1, 3))
-        for rule in RULES
+        for count in ((0,) if attack == "none" else map(int, args.counts.split(",")))
+        for rule in args.rules.split(",")
     ]
     for attack, count, rule in wanted:
         name = f"{attack} {count} {rule}"
@@ -185,7 +196,7 @@ def main() -> None:
         found[name] = accuracy(config, dataset, attack, count)
         args.out.write_text(json.dumps(found, indent=1, ensure_ascii=False))
         print(name, {key: round(float(str(value)), 4) for key, value in found[name].items()}, flush=True)
-    show(found)
+    print(table(found))
 
 
 if __name__ == "__main__":

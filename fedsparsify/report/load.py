@@ -16,6 +16,7 @@ from .. import toml
 from ..errors import RunError, WireError
 from ..text import plain
 from ..wire.artefact import read
+from .clients import client_rows
 from .packed import unpack
 from .runs import DIAGNOSTICS, Layer, Run, checked_partition, checked_timing, with_tuples
 
@@ -95,6 +96,7 @@ def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
         model_bytes=size,
         partition=_checked(checked_partition, folder / "partition.json", name, notes),
         timing=_checked(checked_timing, folder / "inference.json", name, notes),
+        clients=client_rows(lines),
     )
     try:
         run.check()

@@ -15,10 +15,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
+from ...aggregation import Aggregator, MergeSettings, RoundAggregator
+from ...aggregation.aggregator import Columns
 from ...config import RunConfig
 from ...errors import ClientError, ConfigError, FedSparsifyError, WireError
 from ...methods import Method, ServerContext, Update, begun, check_fits, merged
 from ...model import SparseModel
+from ...options import settings as settings_of
 from ...state import State
 from ...text import plain
 from ...wire.codec import decode, encode
@@ -34,7 +37,8 @@ class SparseStrategy(FedAvg):
     """Trains a model that is sparser from round to round. Its clients need `ClientApp(mods=[sparse_mod])`.
 
     `rounds` is what `start` is given as `num_rounds`, `settings` are the method's own, and those of `FedAvg` go by
-    their names. The metrics of a round say its `sparsity` and how many bytes its models took.
+    their names, as do the run's settings of merging (`merge`, `hostile`, `max_samples`, `norm_bound`). The metrics of a
+    round say its `sparsity` and how many bytes its models took.
 
     A node's failure (an error, a damaged answer, metrics that do not fit the others') is logged and left out of the
     round. Other strategies cannot be wrapped around this one: derive a class from it instead.
@@ -49,9 +53,10 @@ class SparseStrategy(FedAvg):
         seed: int = 1990,
         **fedavg: Any,
     ) -> None:
+        self._merging = {name: fedavg.pop(name) for name in settings_of(MergeSettings) if name in fedavg}
         super().__init__(**fedavg)
         table = method if isinstance(method, Method) else {"name": method} | (settings or {})
-        config = RunConfig(method=table, sparsity=sparsity, rounds=rounds)
+        config = RunConfig(method=table, sparsity=sparsity, rounds=rounds, **self._merging)
         self.method: Method = config.method
         if self.method.first_round != 1 or self.method.regrows:
             raise ConfigError(
@@ -73,6 +78,8 @@ class SparseStrategy(FedAvg):
         self.model: SparseModel | None = None
         self._arrays: tuple[SparseModel | None, dict[str, Array]] = None, {}  # a model, and what Flower knows it by
         self._state: State = {}  # the server's
+        self._aggregator = Aggregator(MergeSettings(**self._merging))
+        self.updates: dict[int, Columns] = {}  # round → what its clients sent: samples, norm, cosine to the merged one
         self._dtypes = "{}"
         self._known_masks = KnownMasks()  # the masks that nodes have confirmed
         self._grid: Grid | None = None
@@ -200,9 +207,11 @@ class SparseStrategy(FedAvg):
         assert model is not None
         answers = self._answered(server_round, replies, model)
         good, _ = self._check_and_log_replies(answers, is_train=True, validate=False)
-        contents: list[RecordDict] = []
+        contents: dict[int, RecordDict] = {}
+        aggregation = self._aggregator.begin(server_round, model)
         rng = np.random.default_rng(np.random.SeedSequence([self._seed, server_round], spawn_key=(1,)))
-        updates = self._updates(self._averageable(server_round, good), server_round, model, contents)
+        answered = self._updates(self._averageable(server_round, good), server_round, model, contents)
+        updates = aggregation.combined(self._bounded(aggregation, answered, server_round, contents))
         first = next(updates, None)
         after, state = model, self._state
         if first is not None:
@@ -212,7 +221,8 @@ class SparseStrategy(FedAvg):
             LOG.warning("round %d: %d usable answers; the model stays as it is", server_round, len(contents))
             return None, None
         self.model, self._state = after, state
-        metrics = self.train_metrics_aggr_fn(contents, self.weighted_by_key)
+        self.updates[server_round] = aggregation.columns()
+        metrics = self.train_metrics_aggr_fn(list(contents.values()), self.weighted_by_key)
         down, up = self._bytes
         metrics.update({"sparsity": after.sparsity, "download-bytes": down, "upload-bytes": up})
         arrays = arrays_of(after, self._dtypes)
@@ -238,8 +248,21 @@ class SparseStrategy(FedAvg):
             LOG.warning("round %d: node %d is left out: %s", round, node, plain(reason))
         return good
 
+    def _bounded(
+        self, aggregation: RoundAggregator, updates: Iterable[Update], round: int, contents: dict[int, RecordDict]
+    ) -> Iterator[Update]:
+        """The answers within their bounds; those that break one are named."""
+        for update in aggregation.bounded(updates):
+            if update.fault:
+                LOG.warning("round %d: node %d is left out: %s", round, update.client, plain(update.fault))
+                del contents[update.client]
+            else:
+                yield update
+        for client, reason in aggregation.changed.items():
+            LOG.warning("round %d: node %s: %s", round, client.removeprefix("client "), plain(reason))
+
     def _updates(
-        self, replies: Iterable[Message], round: int, model: SparseModel, contents: list[RecordDict]
+        self, replies: Iterable[Message], round: int, model: SparseModel, contents: dict[int, RecordDict]
     ) -> Iterator[Update]:
         """The usable answers; their other records are left in `contents`."""
         for reply in replies:
@@ -258,5 +281,5 @@ class SparseStrategy(FedAvg):
                 continue
             self._bytes[1] += len(answer.model)
             self._known_masks.sent(node, 2 * round, model.host_mask)
-            contents.append(RecordDict(dict(reply.content.metric_records)))
+            contents[node] = RecordDict(dict(reply.content.metric_records))
             yield update

@@ -35,6 +35,7 @@ function setup() {
   $("rounds-at").addEventListener("change", () => { drawRounds(); drawLayers(); });
   $("layers-log").addEventListener("change", drawLayers);
   $("theorem-run").addEventListener("change", drawTheorem);
+  $("clients-run").addEventListener("change", showClients);
   $("run").addEventListener("change", showConfig);
   $("copy").addEventListener("click", copyConfig);
   let width = innerWidth;
@@ -78,6 +79,9 @@ function choose() {
   const diagnosed = place().runs.map((run, i) => [String(i), run.name]).filter(([i]) => Object.keys(place().runs[i].diagnosis).length);
   $("theorem-figure").hidden = !diagnosed.length;
   fill($("theorem-run"), diagnosed, diagnosed[0]?.[0]);
+  const recorded = place().runs.map((run, i) => [String(i), run.name]).filter(([i]) => place().runs[i].clients.length);
+  $("clients").hidden = !recorded.length;
+  fill($("clients-run"), recorded, recorded[0]?.[0]);
   showSummary();
   showConfig();
   drawAll();
@@ -112,7 +116,7 @@ function showSummary() {
 
 const final = (one) => mean(complete(one).map((run) => run.accuracy.at(-1)));
 
-function drawAll() { drawSparsity(); drawRounds(); drawLayers(); drawData(); drawTheorem(); showTable(); }
+function drawAll() { drawSparsity(); drawRounds(); drawLayers(); drawData(); drawTheorem(); showTable(); showClients(); }
 
 function drawSparsity() {
   const done = visible(place().sets.methods.map((i) => place().series[i])).filter((one) => complete(one).length);
@@ -259,6 +263,31 @@ function showTable() {
     });
     return tr;
   }));
+}
+
+// ——— clients
+
+const CLIENT_COLUMNS = [
+  ["Client", (row) => row.name],
+  ["Stood out", (row) => row.notes.join("; ") || "–"],
+  ["Rounds", (row) => String(row.rounds)],
+  ["Samples", (row) => row.samples.toLocaleString("en")],
+  ["Norm, medians", (row) => row.norm === null ? "–" : short(row.norm)],
+  ["Cosine", (row) => row.cosine === null ? "–" : fixed(3)(row.cosine)],
+  ["Training loss", (row) => row.loss === null ? "–" : short(row.loss)],
+];
+
+function showClients() {
+  if ($("clients").hidden) return;
+  const run = place().runs[+$("clients-run").value], cells = (kind, texts) => texts.map((text) => Object.assign(document.createElement(kind), {textContent: text}));
+  $("clients").querySelector("thead tr").replaceChildren(...cells("th", CLIENT_COLUMNS.map(([name]) => name)));
+  $("clients").querySelector("tbody").replaceChildren(...run.clients.map((row) => {
+    const tr = document.createElement("tr");
+    tr.append(...cells("td", CLIENT_COLUMNS.map(([, text]) => text(row))));
+    return tr;
+  }));
+  const shown = run.clients.length, rest = run.allClients > shown ? ` The first ${shown} of ${run.allClients.toLocaleString("en")} clients.` : "";
+  $("clients-about").textContent = "Those that stood out come first. Norm: length of a client's update, in medians of its round. Cosine: to the merged update, mean over the rounds; −1 pulls the other way." + rest;
 }
 
 // ——— settings
