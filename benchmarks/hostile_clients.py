@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 from fedsparsify import Method, RunConfig, SparseModel, Update, load_dataset
 from fedsparsify.aggregation import Aggregator
 from fedsparsify.data import Dataset, partition
+from fedsparsify.errors import ClientError
 from fedsparsify.federation.environment import Environment
+from fedsparsify.federation.ledger import Entry
 from fedsparsify.federation.rounds import Evaluated, run_rounds
 from fedsparsify.federation.simulated import Simulated
 from fedsparsify.state import State
@@ -114,7 +116,12 @@ def accuracy(config: RunConfig, dataset: Dataset, attack: str, count: int) -> di
     rounds = run_rounds(
         under, config.method, federation.initial(), 1, config.rounds, config.seed, aggregator=Aggregator(config)
     )
-    history = [played.entry for played in rounds]
+    history: list[Entry] = []
+    try:
+        for played in rounds:
+            history.append(played.entry)
+    except ClientError:  # all clients diverged from the model that was merged
+        return {"accuracy": None, "rounds": len(history), "seconds": time.perf_counter() - began}
     medians = [np.median(entry.updates["norm"]) for entry in history]
     longest = [max(entry.updates["norm"]) / m for entry, m in zip(history, medians, strict=True) if m]
     return {
@@ -126,6 +133,13 @@ def accuracy(config: RunConfig, dataset: Dataset, attack: str, count: int) -> di
     }
 
 
+def lost(run: dict[str, object] | None, honest: float) -> str:
+    """Points of accuracy that a run lost; `ended` if it diverged."""
+    if run is None:
+        return "?"
+    return "ended" if run["accuracy"] is None else f"{100 * (honest - float(str(run['accuracy']))):.1f}"
+
+
 def table(found: dict[str, dict[str, object]]) -> str:
     """The table: points lost to the honest mean; attacks by rows, rules by columns, one / three hostile clients."""
     honest = float(str(found["none 0 mean"]["accuracy"]))
@@ -135,9 +149,7 @@ def table(found: dict[str, dict[str, object]]) -> str:
         cells = []
         for rule in RULES:
             runs = [found.get(f"{attack} {count} {rule}") for count in ((0,) if attack == "none" else (1, 3))]
-            cells.append(
-                " / ".join(f"{100 * (honest - float(str(run['accuracy']))):.1f}" if run else "?" for run in runs)
-            )
+            cells.append(" / ".join(lost(run, honest) for run in runs))
         if any(cell.strip("? /") for cell in cells):
             lines.append(f"| {attack} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -195,7 +207,7 @@ def main() -> None:
         )
         found[name] = accuracy(config, dataset, attack, count)
         args.out.write_text(json.dumps(found, indent=1, ensure_ascii=False))
-        print(name, {key: round(float(str(value)), 4) for key, value in found[name].items()}, flush=True)
+        print(name, found[name], flush=True)
     print(table(found))
 
 
