@@ -6,6 +6,7 @@ In: the stream of a round's updates. Out: updates that a method's own merge take
 from __future__ import annotations
 
 from .aggregator import Aggregator, RoundAggregator
+from .privacy import PrivateRound
 from .settings import MergeSettings
 
-__all__ = ["Aggregator", "MergeSettings", "RoundAggregator"]
+__all__ = ["Aggregator", "MergeSettings", "PrivateRound", "RoundAggregator"]

@@ -18,6 +18,7 @@ from .. import arrays
 from ..methods import Update
 from ..model import Floats, SparseModel
 from .bounds import Bounds, Measured
+from .privacy import Privacy, PrivateRound
 from .robust import merge_rows
 from .settings import MergeSettings, Rule
 
@@ -29,15 +30,21 @@ class Aggregator:
     """How a run turns the updates of a round into what its method merges."""
 
     def __init__(
-        self, settings: MergeSettings | None = None, history: Sequence[Mapping[str, list[float | None]]] = ()
+        self,
+        settings: MergeSettings | None = None,
+        history: Sequence[Mapping[str, list[float | None]]] = (),
+        privacy: Privacy | None = None,
     ) -> None:
         self.settings = settings or MergeSettings()
+        self.privacy = privacy
         self.bounds = Bounds(self.settings)
         for columns in history:
             self.remember(columns)
 
-    def begin(self, round: int, model: SparseModel) -> RoundAggregator:
+    def begin(self, round: int, model: SparseModel) -> RoundAggregator | PrivateRound:
         """The aggregation of one round that starts from `model`."""
+        if self.privacy:
+            return self.privacy.begin(round, model)
         self.bounds.begin_round()
         return RoundAggregator(self, round, model)
 
@@ -58,6 +65,10 @@ class RoundAggregator:
         self._seen: list[tuple[Measured, Floats]] = []
         self._merged: Floats | None = None
         self.changed: dict[str, str] = {}  # client → which bound it broke
+
+    def least(self, least: int) -> int:
+        """The least number of usable answers, of that in the run's settings."""
+        return least
 
     def bounded(self, updates: Iterable[Update]) -> Iterator[Update]:
         """The updates within their bounds; one that must be left out has a `fault`."""
@@ -82,6 +93,10 @@ class RoundAggregator:
                 self._merged = self._sampled(one.model) - self._before
             # As many as there were: methods may count them.
             yield from (replace(update, model=one.model, scores=one.scores, sent=one.sent) for update in found)
+
+    def facts(self, refused: Container[str], after: SparseModel) -> dict[str, Any]:
+        """What the ledger says besides."""
+        return {"bounded": self.changed, "updates": self.columns(refused)}
 
     def columns(self, refused: Container[str] = ()) -> Columns:
         """What the ledger says of each client whose update was merged, in the order of the clients."""

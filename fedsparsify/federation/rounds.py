@@ -138,7 +138,7 @@ def run_rounds(
         filtered = UpdateFilter(aggregation.bounded(federation.ask(method, t, model, sent)), model)
         cohort = cohort_of(method, t)
         least = min_clients if cohort is None else int(min(min_clients, cohort))
-        updates = aggregation.combined(enough(filtered, least, t))
+        updates = aggregation.combined(enough(filtered, aggregation.least(least), t))
         mean = MeanOfUpdates(updates) if probe else None
         after, state = merged(method, t, model, mean or updates, rng, ServerContext(state, clients))
         evaluation = federation.evaluate(after)
@@ -161,9 +161,8 @@ def run_rounds(
             seconds=time.perf_counter() - began,
             refused=filtered.refused,
             empty=list(after.empty),
-            bounded=aggregation.changed,
-            updates=aggregation.columns(filtered.refused),
         )
+        entry = replace(entry, **aggregation.facts(filtered.refused, after))
         if probe and mean:
             step = target_of(method, t) - (target_of(method, t - 1) if t > 1 else 0.0)
             entry = replace(entry, **asdict(mean.diagnosis(t, probe(after), model, after, step)))

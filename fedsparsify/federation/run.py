@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from ..aggregation import Aggregator
+from ..aggregation.privacy import settled_noise
 from ..config import RunConfig
 from ..data import Dataset, holdings
 from ..state import under
@@ -91,7 +91,6 @@ def _run(
     model, first = journal.start(federation.initial)
     model = federation.place(model)
     probe = federation.probe if config.diagnose else None
-    aggregator = Aggregator(config, [entry.updates for entry in journal.ledger.entries])
     rounds = run_rounds(
         carrier,
         config.method,
@@ -103,7 +102,7 @@ def _run(
         probe,
         under(journal.server, model),
         config.clients,
-        aggregator,
+        journal.aggregator(),
     )
     model = journal.keep(rounds, model, federation.kept, on_round)
     return journal.finish(model, dataset, federation.graph_of(model))
@@ -118,4 +117,11 @@ def settled(config: RunConfig, measure: Callable[[], str], folder: RunFolder | N
         return measure()
 
     method = config.method.settled(times)
-    return config if method is config.method else replace(config, method=method)
+    return with_noise(config if method is config.method else replace(config, method=method))
+
+
+def with_noise(config: RunConfig) -> RunConfig:
+    """The config of a private run with the noise that its ε needs."""
+    if not config.private:
+        return config
+    return replace(config, dp_noise=settled_noise(config, config.participation, config.rounds))

@@ -55,9 +55,8 @@ def run_over_grid(grid: Grid, found: Mapping[str, object]) -> Result:
         journal = Journal(config, folder, resume=bool(found.get("resume", False)))
         federation = Networked(config, dataset, grid, journal.known_masks, waiting)
         model, first = journal.start(federation.initial)
-        aggregator = Aggregator(config, [entry.updates for entry in journal.ledger.entries])
         state = under(journal.server, model)
-        rounds = rounds_with_retries(federation, config, model, first, waiting.retries, state, aggregator)
+        rounds = rounds_with_retries(federation, config, model, first, waiting.retries, state, journal.aggregator())
         model = journal.keep(rounds, model, federation.kept, log_round)
         return journal.finish(model, dataset, federation.graph_of(model))
 
@@ -65,6 +64,7 @@ def run_over_grid(grid: Grid, found: Mapping[str, object]) -> Result:
 def log_round(entry: Entry) -> None:
     """A round in Flower's log."""
     how = f"{entry.shown()}, sparsity {entry.sparsity:.4f}, {entry.clients} clients"
+    how += "" if entry.epsilon is None else f", ε {entry.epsilon:.4g}"
     LOG.info("round %d: %s, %.1f s", entry.round, how, entry.seconds)
     if entry.empty:
         LOG.warning("round %d: no weight is left in %s", entry.round, ", ".join(entry.empty))
