@@ -96,6 +96,7 @@ def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
         model_bytes=size,
         partition=_checked(checked_partition, folder / "partition.json", name, notes),
         timing=_checked(checked_timing, folder / "inference.json", name, notes),
+        epsilon=_epsilons(lines),
         clients=client_rows(lines),
     )
     try:
@@ -146,6 +147,12 @@ def _headline(line: Mapping[str, Any]) -> str:
 
 def _measured(line: Mapping[str, Any], measure: str) -> Any:
     return line[measure] if measure in ("accuracy", "loss") else _metrics(line)[measure]
+
+
+def _epsilons(lines: Iterable[Mapping[str, Any]]) -> list[float] | None:
+    """ε up to each round; None: the run is not private."""
+    found = [_number(line.get("epsilon")) for line in lines]
+    return [value for value in found if value is not None] if None not in found else None
 
 
 def _number(value: object) -> float | None:

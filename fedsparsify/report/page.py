@@ -129,6 +129,7 @@ def _run(run: Run, shared: dict[str, object]) -> dict[str, object]:
         "timing": asdict(run.timing) if run.timing else None,
         "diagnosis": run.diagnosis,
         "metrics": run.metrics,
+        "epsilon": run.epsilon,
         "clients": [asdict(row) for row in run.clients[:MOST_CLIENTS]],
         "allClients": len(run.clients),
         "settings": _lines({key: value for key, value in flat(run.table).items() if key not in shared}),

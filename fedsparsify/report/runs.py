@@ -73,6 +73,7 @@ class Run:
     model_bytes: int | None = None
     partition: list[list[int]] | None = None  # (clients, classes)
     timing: Timing | None = None
+    epsilon: list[float] | None = None  # under differential privacy: spent up to each round
     clients: list[ClientRow] = field(default_factory=list)  # what each of them sent; empty: the history does not say
 
     @property
