@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import toml
+from .aggregation.settings import MergeSettings
 from .data import check_known, check_seed, parse_split, preset_of
 from .errors import ConfigError
 from .methods import METHODS, Blaming, Method, check_unchanging, method_class, target_of
@@ -28,7 +29,7 @@ MAX_COUNT = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(Training):
+class RunConfig(MergeSettings, Training):
     """One run: data, network, method and how they are federated. Frozen; every setting is checked when it is made.
 
     Besides the settings below it takes `method` (a name in `METHODS`, `module:Class`, a table with a `name`, or a
@@ -105,6 +106,10 @@ class RunConfig(Training):
             )
         if self.wire_precision != "fp32" and not self.wire:
             raise ConfigError(f"wire_precision needs the wire. Received: {self.wire_precision!r} with wire off.")
+        self.check_merging(self.method, self.method_name)
+        usual = {"diagnose": False, "min_clients": 1, "evaluate": "server", "max_samples": 0}
+        others = {name: (getattr(self, name, value), value) for name, value in usual.items()}
+        self.check_privacy(self.method, self.method_name, self.clients, others)
         parse_split(self.split)
         check_task(self.loss, self.metrics)
         target_of(self.method, 1)  # building it checks the method's settings against the number of rounds
@@ -136,13 +141,13 @@ class RunConfig(Training):
         }
 
     def differences(self, other: RunConfig) -> list[str]:
-        """Settings in which two runs differ; `device` does not count."""
+        """Settings in which two runs differ; `device` and `epsilon`, a budget that may be raised, do not count."""
         mine, theirs = _flat(self.table()), _flat(other.table())
         names = sorted(mine.keys() | theirs.keys())
         return [
             f"{name} {theirs.get(name)!r} is now {mine.get(name)!r}"
             for name in names
-            if name != "device" and mine.get(name) != theirs.get(name)
+            if name not in ("device", "epsilon") and mine.get(name) != theirs.get(name)
         ]
 
 

@@ -16,7 +16,7 @@ from .federation.ledger import Entry
 SHOWN = (
     *("accuracy", "loss", "train_loss", "sparsity", "target_sparsity", "nonzero", "download_params", "upload_params"),
     *("download_bytes", "upload_bytes", "seconds", "purged_norm", "purge_bound", "paper_bound", "gradient_norm"),
-    "probe_loss",
+    *("probe_loss", "epsilon"),
 )
 
 

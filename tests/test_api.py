@@ -91,9 +91,10 @@ ALLOWED = {
     "average": {"arrays", "errors", "model"},
     "state": {"arrays", "model"},
     "methods": CORE | {"plugins", "purging", "text"},
+    "aggregation": CORE | {"methods"},
     "data": {"errors", "model", "notices", "plugins", "preprocessing", "tasks"},
     # Of training, only its settings: the rest needs torch.
-    "config": {"errors", "options", "schedule", "methods", "data", "tasks", "text", "toml", "training", "wire"},
+    "config": {"aggregation", "errors", "options", "schedule", "methods", "data", "tasks", "text", "toml", "training", "wire"},
     "ops": {"errors", "graph"},
     "wire": {"errors", "model", "graph", "ops"},
     "native": set(),
@@ -103,7 +104,7 @@ ALLOWED = {
     "training": CORE | {"methods", "data", "keyed", "native", "networks", "notices", "plugins", "tasks", "text"},
     "federation": CORE
     | {
-        *("methods", "data", "config", "keyed", "networks", "tasks", "training", "wire"),
+        *("aggregation", "methods", "data", "config", "keyed", "networks", "tasks", "training", "wire"),
         *("notices", "stopping", "text", "toml"),
     },
     "track": {"config", "errors", "federation"},
@@ -111,6 +112,7 @@ ALLOWED = {
     "export": {"errors", "graph", "model", "ops", "wire"},
     "engines": {"export", "graph", "model", "ops", "wire"},
     "cli": {
+        "aggregation",
         *("config", "data", "engines", "errors", "export", "federation", "inference", "methods", "model", "options"),
         *(
             "preprocessing",

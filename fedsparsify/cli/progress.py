@@ -54,11 +54,14 @@ class Progress:
         """Show a finished round."""
         self.round = entry.round
         text = f"{entry.shown(3)}  sparsity {entry.sparsity:.3f}"
+        text += "" if entry.epsilon is None else f"  ε {entry.epsilon:.3g}"
         self._bar.update(self._task, completed=entry.round, description=text)
         for client, reason in entry.refused.items():
             self._console.print(
                 f"round {entry.round}: {plain(client)} was left out: {plain(reason, 400)}", style="yellow"
             )
+        for client, reason in entry.bounded.items():
+            self._console.print(f"round {entry.round}: {plain(client)}: {plain(reason, 400)}", style="yellow")
         for name in sorted({*entry.empty} - self._empty):
             self._console.print(f"round {entry.round}: no weight is left in {plain(name)}", style="yellow")
         self._empty = {*entry.empty}
@@ -97,6 +100,11 @@ def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[t
             "bytes sent",
             f"{taken / 1e6:,.1f} MB  ({4 * dense / taken:.2f}× fewer than dense)" if taken else "not counted",
         ),
+        *([] if last.epsilon is None else [("privacy", _privacy(config, last.epsilon))]),
         ("model file", f"{size:,} bytes  ({4 * total / size:.1f}× smaller than dense float32)"),
         ("time", f"{sum(entry.seconds for entry in history):,.1f} s"),
     ]
+
+
+def _privacy(config: RunConfig, epsilon: float) -> str:
+    return f"ε = {epsilon:.4g} at δ = {config.delta:g}  (noise {config.dp_noise:g}, clipped to {config.dp_clip:g})"

@@ -112,11 +112,11 @@ def command(
 
 def _run_of(config: Path | None, out: Path | None, resume: bool) -> tuple[RunConfig, RunFolder]:
     """The run's config, and its folder."""
-    from ..federation.run import RunFolder
+    from ..federation.run import RunFolder, with_noise
 
     if config is None and not (resume and out):
         raise ConfigError("serve needs a CONFIG.toml; or --resume with the --out of a run.")
     folder = RunFolder(out or Path("runs") / (config.stem if config else ""))
-    made = load_config(config or folder.config)
+    made = with_noise(load_config(config or folder.config))
     folder.check(made, resume)
     return made, folder

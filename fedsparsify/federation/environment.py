@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from ..aggregation.entropy import poisson_cohort
 from ..config import RunConfig
 from ..data import Dataset
 from ..errors import ConfigError
@@ -66,7 +67,14 @@ class Environment:
 
 
 def participants(config: RunConfig, round: int, cohort: float | None = None) -> list[int]:
-    """The clients that a round asks, drawn without replacement: as many as the run says, or `cohort`."""
+    """The clients that a round asks, drawn without replacement: as many as the run says, or `cohort`.
+
+    In a private run every client takes part with the same probability, and nobody can draw the cohort again.
+    """
+    if config.private:
+        if cohort is not None:
+            raise ConfigError(f"method {config.method_name!r} asks for cohorts of its own; privacy needs random ones.")
+        return poisson_cohort(config.clients, config.participation)
     count = config.participants if cohort is None else int(min(cohort, config.clients))
     if count == config.clients:
         return list(range(config.clients))

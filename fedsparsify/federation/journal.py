@@ -13,6 +13,9 @@ from pathlib import Path
 
 import torch
 
+from ..aggregation import Aggregator
+from ..aggregation.privacy import Privacy
+from ..aggregation.releases import Releases
 from ..config import RunConfig, to_toml
 from ..data import Dataset
 from ..errors import RunError
@@ -97,6 +100,15 @@ class Journal:
     def clients(self) -> dict[int, State]:
         """What the clients keep, where the run goes on."""
         return self._state.clients if self._state else {}
+
+    def aggregator(self) -> Aggregator:
+        """The aggregation of the run, where it goes on."""
+        config, privacy = self._config, None
+        if config.private:
+            releases = Releases(self._folder.privacy if self._folder else None)
+            releases.check(self._state.round if self._state else 0)
+            privacy = Privacy(config, config.clients, config.participation, config.rounds, releases)
+        return Aggregator(config, [entry.updates for entry in self.ledger.entries], privacy)
 
     def start(self, initial: Callable[[], SparseModel]) -> tuple[SparseModel, int]:
         """The model to go on from, and the first round to run."""

@@ -41,10 +41,13 @@ class Entry:
     paper_params: int  # the same in the paper's convention: uploads at the size after the purge, round 0 for nothing
     download_bytes: int | None = None  # what those values took as bytes, masks and headers included; None: not sent
     upload_bytes: int | None = None
-    train_loss: float
+    train_loss: float | None = None  # None: not published, under differential privacy
     seconds: float
     metrics: dict[str, float] = field(default_factory=dict)  # further ones that the run names, in its order
     refused: dict[str, str] = field(default_factory=dict)  # client → why its answer was left out
+    bounded: dict[str, str] = field(default_factory=dict)  # client → which bound it broke; it was merged within it
+    updates: dict[str, list[float | None]] = field(default_factory=dict)  # quantity → its value for each client merged
+    epsilon: float | None = None  # under differential privacy: what the run has cost so far
     empty: list[str] = field(default_factory=list)  # trainable tensors of which no weight is left
     purged_norm: float | None = None  # these five where a run diagnoses itself, see diagnosis.py
     purge_bound: float | None = None
@@ -86,6 +89,10 @@ def best_of(history: Sequence[Entry]) -> Entry:
 OPTIONAL = (
     "accuracy",
     "metrics",
+    "train_loss",
+    "epsilon",
+    "bounded",
+    "updates",
     "empty",
     "purged_norm",
     "purge_bound",

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from ..aggregation.privacy import settled_noise
 from ..config import RunConfig
 from ..data import Dataset, holdings
 from ..state import under
@@ -101,6 +102,7 @@ def _run(
         probe,
         under(journal.server, model),
         config.clients,
+        journal.aggregator(),
     )
     model = journal.keep(rounds, model, federation.kept, on_round)
     return journal.finish(model, dataset, federation.graph_of(model))
@@ -115,4 +117,11 @@ def settled(config: RunConfig, measure: Callable[[], str], folder: RunFolder | N
         return measure()
 
     method = config.method.settled(times)
-    return config if method is config.method else replace(config, method=method)
+    return with_noise(config if method is config.method else replace(config, method=method))
+
+
+def with_noise(config: RunConfig) -> RunConfig:
+    """The config of a private run with the noise that its ε needs."""
+    if not config.private:
+        return config
+    return replace(config, dp_noise=settled_noise(config, config.participation, config.rounds))

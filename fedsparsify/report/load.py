@@ -16,6 +16,7 @@ from .. import toml
 from ..errors import RunError, WireError
 from ..text import plain
 from ..wire.artefact import read
+from .clients import client_rows
 from .packed import unpack
 from .runs import DIAGNOSTICS, Layer, Run, checked_partition, checked_timing, with_tuples
 
@@ -95,6 +96,8 @@ def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
         model_bytes=size,
         partition=_checked(checked_partition, folder / "partition.json", name, notes),
         timing=_checked(checked_timing, folder / "inference.json", name, notes),
+        epsilon=_epsilons(lines),
+        clients=client_rows(lines),
     )
     try:
         run.check()
@@ -144,6 +147,12 @@ def _headline(line: Mapping[str, Any]) -> str:
 
 def _measured(line: Mapping[str, Any], measure: str) -> Any:
     return line[measure] if measure in ("accuracy", "loss") else _metrics(line)[measure]
+
+
+def _epsilons(lines: Iterable[Mapping[str, Any]]) -> list[float] | None:
+    """ε up to each round; None: the run is not private."""
+    found = [_number(line.get("epsilon")) for line in lines]
+    return [value for value in found if value is not None] if None not in found else None
 
 
 def _number(value: object) -> float | None:

@@ -50,6 +50,7 @@ def thinned(run: Run) -> Run:
         run,
         **{name: pick(getattr(run, name)) for name in COLUMNS},
         sent_bytes=pick(run.sent_bytes),
+        epsilon=pick(run.epsilon),
         diagnosis={key: pick(column) for key, column in run.diagnosis.items()},
         metrics={key: pick(column) for key, column in run.metrics.items()},
     )

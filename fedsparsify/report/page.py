@@ -24,7 +24,7 @@ from .style import LOOKS, SEQUENCE, SEQUENCE_DARK, look_of
 
 ASSETS = Path(__file__).parent / "assets"
 MANY = 40_000  # rounds on one page; with more, every run is thinned as results files are
-MOST_CLIENTS = 200  # whose holdings the page draws
+MOST_CLIENTS = 200  # whose holdings and updates the page shows
 
 
 def write_page(environments: Sequence[Environment], notes: Sequence[str], path: Path) -> None:
@@ -129,6 +129,9 @@ def _run(run: Run, shared: dict[str, object]) -> dict[str, object]:
         "timing": asdict(run.timing) if run.timing else None,
         "diagnosis": run.diagnosis,
         "metrics": run.metrics,
+        "epsilon": run.epsilon,
+        "clients": [asdict(row) for row in run.clients[:MOST_CLIENTS]],
+        "allClients": len(run.clients),
         "settings": _lines({key: value for key, value in flat(run.table).items() if key not in shared}),
     }
 

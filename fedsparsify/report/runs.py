@@ -38,6 +38,21 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class ClientRow:
+    """One client over the rounds whose merge it was part of."""
+
+    name: str
+    rounds: int  # in which its update was merged
+    samples: int  # at the end
+    norm: float | None  # of its updates: mean ratio to the round's median
+    cosine: float | None  # mean, to the merged update
+    loss: float | None  # of its own training, the last one
+    refused: int  # rounds in which it was left out
+    bounded: int  # rounds in which its update was changed
+    notes: list[str]  # how it stands out
+
+
+@dataclass(frozen=True)
 class Run:
     """One run: its settings, its rounds as columns, and facts about its model. Costs are summed up to each round."""
 
@@ -58,6 +73,8 @@ class Run:
     model_bytes: int | None = None
     partition: list[list[int]] | None = None  # (clients, classes)
     timing: Timing | None = None
+    epsilon: list[float] | None = None  # under differential privacy: spent up to each round
+    clients: list[ClientRow] = field(default_factory=list)  # what each of them sent; empty: the history does not say
 
     @property
     def method(self) -> str:

@@ -11,14 +11,20 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
+from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
+from ...aggregation import Aggregator, MergeSettings, PrivateRound, RoundAggregator
+from ...aggregation.aggregator import Columns
+from ...aggregation.entropy import poisson_cohort
+from ...aggregation.privacy import Privacy
 from ...config import RunConfig
 from ...errors import ClientError, ConfigError, FedSparsifyError, WireError
 from ...methods import Method, ServerContext, Update, begun, check_fits, merged
 from ...model import SparseModel
+from ...options import settings as settings_of
 from ...state import State
 from ...text import plain
 from ...wire.codec import decode, encode
@@ -34,7 +40,9 @@ class SparseStrategy(FedAvg):
     """Trains a model that is sparser from round to round. Its clients need `ClientApp(mods=[sparse_mod])`.
 
     `rounds` is what `start` is given as `num_rounds`, `settings` are the method's own, and those of `FedAvg` go by
-    their names. The metrics of a round say its `sparsity` and how many bytes its models took.
+    their names. So do a run's settings of merging (`merge`, `hostile`, `max_samples`, `norm_bound`) and of differential
+    privacy (`epsilon`, `delta`, `dp_noise`, `dp_clip`), which needs `clients`, the number of nodes in all. The metrics
+    of a round say its `sparsity`, and how many bytes its models took or, of a private run, its `epsilon`.
 
     A node's failure (an error, a damaged answer, metrics that do not fit the others') is logged and left out of the
     round. Other strategies cannot be wrapped around this one: derive a class from it instead.
@@ -47,11 +55,14 @@ class SparseStrategy(FedAvg):
         rounds: int = 3,
         settings: dict[str, Any] | None = None,
         seed: int = 1990,
+        clients: int | None = None,
         **fedavg: Any,
     ) -> None:
+        self._merging = {name: fedavg.pop(name) for name in settings_of(MergeSettings) if name in fedavg}
+        self._own_metrics = fedavg.get("train_metrics_aggr_fn") is not None
         super().__init__(**fedavg)
         table = method if isinstance(method, Method) else {"name": method} | (settings or {})
-        config = RunConfig(method=table, sparsity=sparsity, rounds=rounds)
+        config = RunConfig(method=table, sparsity=sparsity, rounds=rounds, clients=clients or 10, **self._merging)
         self.method: Method = config.method
         if self.method.first_round != 1 or self.method.regrows:
             raise ConfigError(
@@ -64,15 +75,37 @@ class SparseStrategy(FedAvg):
                 f"({', '.join({*self.method.broadcasts, *self.method.uploads})}), which a training loop of yours does "
                 f"not carry. Our own app does: fedsparsify serve."
             )
+        self._clients, self._private = clients, config.private
+        if config.private:
+            self._check_private()
         self._table = json.dumps(config.table()["method"] | {"rounds": rounds})
         self._rounds, self._seed = rounds, seed
         self._timeout = 3600.0  # Flower's own default
         self._begin()
 
+    def _check_private(self) -> None:
+        """Refuse whatever of FedAvg's settings would publish something without noise."""
+        if self._clients is None:
+            raise ConfigError(
+                "differential privacy needs `clients`, the number of nodes among which a round's are drawn: the "
+                "denominator of every mean is fraction_train · clients."
+            )
+        if self._own_metrics:
+            raise ConfigError(
+                "differential privacy publishes no metrics of nodes, and calls no train_metrics_aggr_fn. Leave it out."
+            )
+        if self.fraction_evaluate > 0:
+            raise ConfigError(
+                f"differential privacy needs fraction_evaluate=0.0: what nodes measure is published without noise. "
+                f"Received: {self.fraction_evaluate!r}. Evaluate at the server, by evaluate_fn."
+            )
+
     def _begin(self) -> None:
         self.model: SparseModel | None = None
         self._arrays: tuple[SparseModel | None, dict[str, Array]] = None, {}  # a model, and what Flower knows it by
         self._state: State = {}  # the server's
+        self._aggregator = Aggregator(MergeSettings(**self._merging))
+        self.updates: dict[int, Columns] = {}  # round → what its clients sent: samples, norm, cosine to the merged one
         self._dtypes = "{}"
         self._known_masks = KnownMasks()  # the masks that nodes have confirmed
         self._grid: Grid | None = None
@@ -109,7 +142,19 @@ class SparseStrategy(FedAvg):
         self._bytes = [0, 0]
         model = self._current(server_round, arrays)
         self._grid = grid
-        return self._encoded(super().configure_train(server_round, ArrayRecord(), config, grid), server_round, model)
+        if self._private:
+            messages = self._poisson_messages(server_round, config, grid)
+        else:
+            messages = super().configure_train(server_round, ArrayRecord(), config, grid)
+        return self._encoded(messages, server_round, model)
+
+    def _poisson_messages(self, round: int, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+        """Ask every node with the same probability; nobody can draw the cohort again."""
+        _, nodes = sample_nodes(grid, self.min_available_nodes, 0)  # which waits for them
+        asked = [nodes[place] for place in poisson_cohort(len(nodes), self.fraction_train)]
+        config["server-round"] = round
+        record = RecordDict({self.arrayrecord_key: ArrayRecord(), self.configrecord_key: config})
+        return self._construct_messages(record, asked, MessageType.TRAIN)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -200,21 +245,31 @@ class SparseStrategy(FedAvg):
         assert model is not None
         answers = self._answered(server_round, replies, model)
         good, _ = self._check_and_log_replies(answers, is_train=True, validate=False)
-        contents: list[RecordDict] = []
+        contents: dict[int, RecordDict] = {}
+        if self._private and self._aggregator.privacy is None:
+            merging = self._aggregator.settings
+            privacy = Privacy(merging, self._clients or 1, self.fraction_train, self._rounds)
+            self._aggregator = Aggregator(merging, privacy=privacy)
+        aggregation = self._aggregator.begin(server_round, model)
         rng = np.random.default_rng(np.random.SeedSequence([self._seed, server_round], spawn_key=(1,)))
-        updates = self._updates(self._averageable(server_round, good), server_round, model, contents)
+        answered = self._updates(self._averageable(server_round, good), server_round, model, contents)
+        updates = aggregation.combined(self._bounded(aggregation, answered, server_round, contents))
         first = next(updates, None)
         after, state = model, self._state
         if first is not None:
             server = ServerContext(self._state, len(list(self._grid.get_node_ids())) if self._grid else 1)
             after, state = merged(self.method, server_round, model, chain([first], updates), rng, server)
-        if len(contents) < max(self.min_train_nodes, 1):
+        if len(contents) < aggregation.least(max(self.min_train_nodes, 1)):
             LOG.warning("round %d: %d usable answers; the model stays as it is", server_round, len(contents))
             return None, None
         self.model, self._state = after, state
-        metrics = self.train_metrics_aggr_fn(contents, self.weighted_by_key)
-        down, up = self._bytes
-        metrics.update({"sparsity": after.sparsity, "download-bytes": down, "upload-bytes": up})
+        if isinstance(aggregation, PrivateRound):  # all other metrics would be published without noise
+            metrics = MetricRecord({"sparsity": after.sparsity, "epsilon": aggregation.epsilon})
+        else:
+            self.updates[server_round] = aggregation.columns()
+            metrics = self.train_metrics_aggr_fn(list(contents.values()), self.weighted_by_key)
+            down, up = self._bytes
+            metrics.update({"sparsity": after.sparsity, "download-bytes": down, "upload-bytes": up})
         arrays = arrays_of(after, self._dtypes)
         self._arrays = after, dict(arrays)
         return arrays, metrics
@@ -238,8 +293,25 @@ class SparseStrategy(FedAvg):
             LOG.warning("round %d: node %d is left out: %s", round, node, plain(reason))
         return good
 
+    def _bounded(
+        self,
+        aggregation: RoundAggregator | PrivateRound,
+        updates: Iterable[Update],
+        round: int,
+        contents: dict[int, RecordDict],
+    ) -> Iterator[Update]:
+        """The answers within their bounds; those that break one are named."""
+        for update in aggregation.bounded(updates):
+            if update.fault:
+                LOG.warning("round %d: node %d is left out: %s", round, update.client, plain(update.fault))
+                del contents[update.client]
+            else:
+                yield update
+        for client, reason in aggregation.changed.items():
+            LOG.warning("round %d: node %s: %s", round, client.removeprefix("client "), plain(reason))
+
     def _updates(
-        self, replies: Iterable[Message], round: int, model: SparseModel, contents: list[RecordDict]
+        self, replies: Iterable[Message], round: int, model: SparseModel, contents: dict[int, RecordDict]
     ) -> Iterator[Update]:
         """The usable answers; their other records are left in `contents`."""
         for reply in replies:
@@ -258,5 +330,5 @@ class SparseStrategy(FedAvg):
                 continue
             self._bytes[1] += len(answer.model)
             self._known_masks.sent(node, 2 * round, model.host_mask)
-            contents.append(RecordDict(dict(reply.content.metric_records)))
+            contents[node] = RecordDict(dict(reply.content.metric_records))
             yield update

@@ -35,6 +35,7 @@ function setup() {
   $("rounds-at").addEventListener("change", () => { drawRounds(); drawLayers(); });
   $("layers-log").addEventListener("change", drawLayers);
   $("theorem-run").addEventListener("change", drawTheorem);
+  $("clients-run").addEventListener("change", showClients);
   $("run").addEventListener("change", showConfig);
   $("copy").addEventListener("click", copyConfig);
   let width = innerWidth;
@@ -67,6 +68,7 @@ function choose() {
   $("rounds-set").closest("label").hidden = Object.keys(place().sets).length < 2;
   const costs = [["round", "round"], ["mbit", "Mbit sent, the paper's count"], ["sent", "values sent, millions"]];
   if (place().runs.some((run) => run.bytes)) costs.push(["bytes", "MB really sent"]);
+  if (place().runs.some((run) => run.epsilon)) costs.push(["epsilon", "ε spent"]);
   fill($("rounds-x"), costs, "round");
   const levels = place().levels, usual = levels.includes(0.9) ? 0.9 : levels.at(-1);
   fill($("rounds-at"), levels.map((level) => [String(level), String(level)]), String(usual));
@@ -78,6 +80,9 @@ function choose() {
   const diagnosed = place().runs.map((run, i) => [String(i), run.name]).filter(([i]) => Object.keys(place().runs[i].diagnosis).length);
   $("theorem-figure").hidden = !diagnosed.length;
   fill($("theorem-run"), diagnosed, diagnosed[0]?.[0]);
+  const recorded = place().runs.map((run, i) => [String(i), run.name]).filter(([i]) => place().runs[i].clients.length);
+  $("clients").hidden = !recorded.length;
+  fill($("clients-run"), recorded, recorded[0]?.[0]);
   showSummary();
   showConfig();
   drawAll();
@@ -96,6 +101,7 @@ function showSummary() {
     rows.push(["method", place().series[0].label], [place().measure, number(run.accuracy.at(-1))], ...Object.entries(run.metrics).map(([name, values]) => [name, number(values.at(-1))]), ["parameters left", last.toLocaleString("en") + (place().total ? ` (${((100 * last) / place().total).toFixed(1)} %)` : "")]);
     if (run.modelBytes) rows.push(["model file", `${run.modelBytes.toLocaleString("en")} bytes`]);
     if (run.bytes) rows.push(["sent", `${fixed(1)(run.bytes.at(-1))} MB`]);
+    if (run.epsilon) rows.push(["privacy", `ε = ${short(run.epsilon.at(-1))}`]);
     rows.push(["time", `${fixed(0)(run.seconds)} s`]);
   } else {
     const best = place().series.filter((one) => complete(one).length && one.sparsity >= 0.9).sort((a, b) => (place().higher ? 1 : -1) * (final(b) - final(a)))[0];
@@ -112,7 +118,7 @@ function showSummary() {
 
 const final = (one) => mean(complete(one).map((run) => run.accuracy.at(-1)));
 
-function drawAll() { drawSparsity(); drawRounds(); drawLayers(); drawData(); drawTheorem(); showTable(); }
+function drawAll() { drawSparsity(); drawRounds(); drawLayers(); drawData(); drawTheorem(); showTable(); showClients(); }
 
 function drawSparsity() {
   const done = visible(place().sets.methods.map((i) => place().series[i])).filter((one) => complete(one).length);
@@ -203,10 +209,13 @@ const COLUMNS = [
   ["Size, MB", (row) => cell(row.size, fixed(3)(row.size ?? 0) + times(row.sizeTimes))],
   ["C.C., paper's", (row) => cell(row.paper, fixed(1)(row.paper ?? 0) + times(row.paperTimes))],
   ["C.C., sent", (row) => cell(row.sent, fixed(1)(row.sent ?? 0) + times(row.sentTimes))],
+  ["ε", (row) => cell(row.epsilon, short(row.epsilon ?? 0))],
   ["MB sent", (row) => cell(row.bytes, fixed(1)(row.bytes ?? 0) + times(row.bytesTimes))],
   ["Latency, ms", (row) => cell(row.latency, short(row.latency ?? 0) + times(row.latencyTimes))],
   ["Items/s", (row) => cell(row.speed, fixed(0)(row.speed ?? 0) + times(row.speedTimes))],
 ];
+
+const columns = () => COLUMNS.filter(([name]) => name !== "ε" || place().runs.some((run) => run.epsilon));
 
 function tableRows() {
   const rows = [], dense = place().dense === null ? null : runsOf(place().series[place().dense])[0];
@@ -215,7 +224,7 @@ function tableRows() {
     const all = place().total ? (2 * run.participants * place().total * place().rounds) / 1e6 : null;
     rows.push({
       ...look(one), label: one.label + (complete(one).length ? "" : ` (stopped at ${run.round.at(-1)})`), sparsity: one.sparsity, dense: one.dense, seeds: runs.length, accuracy: mean(finals), low: Math.min(...finals), high: Math.max(...finals),
-      params: run.nonzero.at(-1), size: run.modelBytes && run.modelBytes / 1e6, sizeTimes: other && dense.modelBytes / run.modelBytes,
+      epsilon: run.epsilon?.at(-1), params: run.nonzero.at(-1), size: run.modelBytes && run.modelBytes / 1e6, sizeTimes: other && dense.modelBytes / run.modelBytes,
       paper: run.paper, paperTimes: other && all / run.paper, sent: run.sent.at(-1), sentTimes: other && all / run.sent.at(-1), bytes: run.bytes?.at(-1), bytesTimes: other && run.bytes && (4 * all) / run.bytes.at(-1),
       latency: run.timing?.latency_ms, latencyTimes: other && run.timing && dense.timing && dense.timing.latency_ms / run.timing.latency_ms, speed: run.timing?.items_per_second, speedTimes: other && run.timing && dense.timing && run.timing.items_per_second / dense.timing.items_per_second,
     });
@@ -227,7 +236,7 @@ function tableRows() {
 
 function showTable() {
   const head = $("table").querySelector("thead tr"), body = $("table").querySelector("tbody");
-  head.replaceChildren(...COLUMNS.map(([name], i) => {
+  head.replaceChildren(...columns().map(([name], i) => {
     const th = document.createElement("th"), button = Object.assign(document.createElement("button"), {type: "button", textContent: i === 2 && place().measure !== "accuracy" ? place().measure : name});
     th.scope = "col";
     if (state.sort === i) th.setAttribute("aria-sort", state.down ? "descending" : "ascending");
@@ -242,7 +251,7 @@ function showTable() {
   }));
   const rows = tableRows();
   if (state.sort !== null) {
-    const value = (row) => COLUMNS[state.sort][1](row).value, sign = state.down ? -1 : 1;
+    const value = (row) => columns()[state.sort][1](row).value, sign = state.down ? -1 : 1;
     rows.sort((a, b) => {
       const [x, y] = [value(a), value(b)], lacks = (v) => v === null || v === undefined || Number.isNaN(v);
       if (lacks(x) || lacks(y)) return lacks(x) - lacks(y);
@@ -252,13 +261,38 @@ function showTable() {
   body.replaceChildren(...rows.map((row) => {
     const tr = document.createElement("tr");
     if (row.theirs) tr.className = "theirs";
-    COLUMNS.forEach(([, make], i) => {
+    columns().forEach(([, make], i) => {
       const td = Object.assign(document.createElement("td"), {textContent: make(row).text});
       if (!i && !row.theirs) td.prepend(swatch(row));
       tr.append(td);
     });
     return tr;
   }));
+}
+
+// ——— clients
+
+const CLIENT_COLUMNS = [
+  ["Client", (row) => row.name],
+  ["Stood out", (row) => row.notes.join("; ") || "–"],
+  ["Rounds", (row) => String(row.rounds)],
+  ["Samples", (row) => row.samples.toLocaleString("en")],
+  ["Norm, medians", (row) => row.norm === null ? "–" : short(row.norm)],
+  ["Cosine", (row) => row.cosine === null ? "–" : fixed(3)(row.cosine)],
+  ["Training loss", (row) => row.loss === null ? "–" : short(row.loss)],
+];
+
+function showClients() {
+  if ($("clients").hidden) return;
+  const run = place().runs[+$("clients-run").value], cells = (kind, texts) => texts.map((text) => Object.assign(document.createElement(kind), {textContent: text}));
+  $("clients").querySelector("thead tr").replaceChildren(...cells("th", CLIENT_COLUMNS.map(([name]) => name)));
+  $("clients").querySelector("tbody").replaceChildren(...run.clients.map((row) => {
+    const tr = document.createElement("tr");
+    tr.append(...cells("td", CLIENT_COLUMNS.map(([, text]) => text(row))));
+    return tr;
+  }));
+  const shown = run.clients.length, rest = run.allClients > shown ? ` The first ${shown} of ${run.allClients.toLocaleString("en")} clients.` : "";
+  $("clients-about").textContent = "Those that stood out come first. Norm: length of a client's update, in medians of its round. Cosine: to the merged update, mean over the rounds; −1 pulls the other way." + rest;
 }
 
 // ——— settings
