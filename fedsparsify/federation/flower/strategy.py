@@ -29,30 +29,33 @@ from ...state import State
 from ...text import plain
 from ...wire.codec import decode, encode
 from ..known_masks import KnownMasks
-from .messages import Answer, ModQuestion, most_bytes
-from .replies import averageable, lacks_mask
+from .messages import RECORD, Answer, ModQuestion, most_bytes
+from .replies import averageable, from_mod, lacks_mask
 from .tensors import arrays_differ, arrays_of, layout_of, weights_of
 
 LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
+MANY_ROUNDS = 1000  # for which settings are checked where the rounds are not known yet
 
 
 class SparseStrategy(FedAvg):
     """Trains a model that is sparser from round to round. Its clients need `ClientApp(mods=[sparse_mod])`.
 
-    `rounds` is what `start` is given as `num_rounds`, `settings` are the method's own, and those of `FedAvg` go by
-    their names. So do a run's settings of merging (`merge`, `hostile`, `max_samples`, `norm_bound`) and of differential
-    privacy (`epsilon`, `delta`, `dp_noise`, `dp_clip`), which needs `clients`, the number of nodes in all. The metrics
-    of a round say its `sparsity`, and how many bytes its models took or, of a private run, its `epsilon`.
+    `rounds` is what the method's schedule is made for. Left out, it is what `start` is given as `num_rounds`; given, it
+    must be the same. `settings` are the method's own, and those of `FedAvg` go by their names. So do a run's settings of
+    merging (`merge`, `hostile`, `max_samples`, `norm_bound`) and of differential privacy (`epsilon`, `delta`,
+    `dp_noise`, `dp_clip`), which needs `clients`, the number of nodes in all. The metrics of a round say its `sparsity`,
+    and how many bytes its models took or, of a private run, its `epsilon`.
 
     A node's failure (an error, a damaged answer, metrics that do not fit the others') is logged and left out of the
-    round. Other strategies cannot be wrapped around this one: derive a class from it instead.
+    round. A run none of whose clients has the mod stops in its first round. Other strategies cannot be wrapped around
+    this one: derive a class from it instead.
     """
 
     def __init__(
         self,
         method: str | Method = "fedsparsify-global",
         sparsity: float | None = None,
-        rounds: int = 3,
+        rounds: int | None = None,
         settings: dict[str, Any] | None = None,
         seed: int = 1990,
         clients: int | None = None,
@@ -61,8 +64,24 @@ class SparseStrategy(FedAvg):
         self._merging = {name: fedavg.pop(name) for name in settings_of(MergeSettings) if name in fedavg}
         self._own_metrics = fedavg.get("train_metrics_aggr_fn") is not None
         super().__init__(**fedavg)
-        table = method if isinstance(method, Method) else {"name": method} | (settings or {})
-        config = RunConfig(method=table, sparsity=sparsity, rounds=rounds, clients=clients or 10, **self._merging)
+        self._method, self._sparsity, self._settings = method, sparsity, settings or {}
+        self._rounds, self._seed, self._clients = rounds, seed, clients
+        if isinstance(method, Method) and method.rounds != Method.rounds:  # it was given rounds of its own
+            self._rounds = method.rounds if rounds is None else rounds
+            if method.rounds != self._rounds:
+                raise ConfigError(
+                    f"SparseStrategy must have the rounds of its method, {method.rounds}. Received: rounds={rounds}."
+                )
+        self._make_method(self._rounds or MANY_ROUNDS)
+        self._timeout = 3600.0  # Flower's own default
+        self._begin()
+
+    def _make_method(self, rounds: int) -> None:
+        """The method for so many rounds."""
+        named = isinstance(self._method, Method)
+        table = self._method if named else {"name": self._method} | self._settings
+        clients = self._clients or 10
+        config = RunConfig(method=table, sparsity=self._sparsity, rounds=rounds, clients=clients, **self._merging)
         self.method: Method = config.method
         if self.method.first_round != 1 or self.method.regrows:
             raise ConfigError(
@@ -75,13 +94,10 @@ class SparseStrategy(FedAvg):
                 f"({', '.join({*self.method.broadcasts, *self.method.uploads})}), which a training loop of yours does "
                 f"not carry. Our own app does: fedsparsify serve."
             )
-        self._clients, self._private = clients, config.private
+        self._private = config.private
         if config.private:
             self._check_private()
         self._table = json.dumps(config.table()["method"] | {"rounds": rounds})
-        self._rounds, self._seed = rounds, seed
-        self._timeout = 3600.0  # Flower's own default
-        self._begin()
 
     def _check_private(self) -> None:
         """Refuse whatever of FedAvg's settings would publish something without noise."""
@@ -111,6 +127,8 @@ class SparseStrategy(FedAvg):
         self._grid: Grid | None = None
         self._asked: dict[int, tuple[str, RecordDict]] = {}  # node → its question, without the model
         self._bytes = [0, 0]  # down and up, of this round
+        self._started = False  # whether the rounds are known from `start`
+        self._mod_seen = False  # whether any node has answered by `sparse_mod`
 
     def start(
         self,
@@ -122,11 +140,22 @@ class SparseStrategy(FedAvg):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Flower's own loop, from its first round: what an earlier call has left is forgotten."""
+        """Flower's own loop, from its first round: what an earlier call has left is forgotten.
+
+        Raises:
+            ConfigError: if `num_rounds` is not what the strategy was made for.
+            ClientError: if no client of the first round has `sparse_mod`.
+        """
         self._begin()
         self._timeout = timeout
-        if num_rounds != self._rounds:
-            LOG.warning("%d rounds are run of a schedule for rounds=%d", num_rounds, self._rounds)
+        if self._rounds is None:
+            self._make_method(num_rounds)
+            self._started = True
+        elif num_rounds != self._rounds:
+            raise ConfigError(
+                f"num_rounds must be the rounds={self._rounds} that SparseStrategy was made with: its schedule reaches "
+                f"the final sparsity in that round. Received: {num_rounds}. Leave `rounds` out to follow num_rounds."
+            )
         return super().start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
 
     def summary(self) -> None:
@@ -139,6 +168,8 @@ class SparseStrategy(FedAvg):
     ) -> Iterable[Message]:
         """Ask the nodes that FedAvg would ask, each with what it does not know yet."""
         self._check_unwrapped()
+        if self._rounds is None and not self._started:
+            raise ConfigError("SparseStrategy needs `rounds` where its rounds are not run by its own `start`.")
         self._bytes = [0, 0]
         model = self._current(server_round, arrays)
         self._grid = grid
@@ -244,6 +275,7 @@ class SparseStrategy(FedAvg):
         model = self.model
         assert model is not None
         answers = self._answered(server_round, replies, model)
+        self._check_mod(server_round, answers)
         good, _ = self._check_and_log_replies(answers, is_train=True, validate=False)
         contents: dict[int, RecordDict] = {}
         if self._private and self._aggregator.privacy is None:
@@ -273,6 +305,21 @@ class SparseStrategy(FedAvg):
         arrays = arrays_of(after, self._dtypes)
         self._arrays = after, dict(arrays)
         return arrays, metrics
+
+    def _check_mod(self, round: int, answers: list[Message]) -> None:
+        """Stop a run whose clients do not have the mod: they would train nothing, round after round."""
+        self._mod_seen |= any(from_mod(reply) for reply in answers)
+        if self._mod_seen or not answers:
+            return
+        reasons = {
+            plain(reply.error.reason or f"code {reply.error.code}") if reply.has_error() else "an answer of another kind"
+            for reply in answers
+        }
+        raise ClientError(
+            f"round {round}: none of the {len(answers)} nodes that answered did so by sparse_mod "
+            f"({'; '.join(sorted(reasons)[:3])}). Clients of SparseStrategy need ClientApp(mods=[sparse_mod]), with mods "
+            f"that work on arrays after it."
+        )
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average the metrics that can be averaged."""
@@ -317,6 +364,8 @@ class SparseStrategy(FedAvg):
         for reply in replies:
             node = reply.metadata.src_node_id
             try:
+                if not from_mod(reply):
+                    raise WireError(f"the message has no record {RECORD!r}: its ClientApp needs mods=[sparse_mod]")
                 answer = Answer.read(reply.content)
                 if answer.fault:
                     raise ClientError(answer.fault)
