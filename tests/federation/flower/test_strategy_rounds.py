@@ -8,9 +8,10 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.clientapp.mod import LocalDpMod
+from flwr.clientapp.mod import LocalDpMod, arrays_size_mod, fixedclipping_mod, message_size_mod
 from flwr.serverapp import strategy as flower
 from test_strategy import Grid
 
@@ -34,9 +35,9 @@ def arrays() -> ArrayRecord:
     return ArrayRecord({name: Array(value) for name, value in START.items()})
 
 
-def app_of(*mods, measured=lambda message, context: {}) -> ClientApp:
+def app_of(*mods, measured=lambda message, context: {}, outer=()) -> ClientApp:
     """Trains by adding a little; evaluation counts zeros. `measured` are a node's other metrics."""
-    app = ClientApp(mods=[sparse_mod, *mods])
+    app = ClientApp(mods=[*outer, sparse_mod, *mods])
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -293,12 +294,55 @@ def test_a_mod_outside_ours_is_named_and_trains_nothing(tmp_path):
         rounds_of(strategy, Grid(outer, tmp_path), 1)
 
 
-def test_a_loop_that_answers_with_an_error(tmp_path):
-    def broken(message: Message, context: Context, call_next) -> Message:
-        return Message(Error(code=3, reason="no scans today"), reply_to=message)
+@pytest.mark.parametrize("outer", [[], [message_size_mod], [arrays_size_mod, message_size_mod]])
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+def test_a_loop_that_answers_with_an_error(tmp_path, kind, outer):
+    """Flower's `message_size_mod` makes "Message content is None" of an error that is returned."""
 
-    with pytest.raises(FedSparsifyError, match="answers with an error: no scans today"):
-        rounds_of(SparseStrategy(rounds=1), Grid(app_of(broken), tmp_path), 1)
+    def broken(message: Message, context: Context, call_next) -> Message:
+        if message.metadata.message_type == kind:
+            return Message(Error(code=3, reason="no scans today"), reply_to=message)
+        return call_next(message, context)
+
+    with pytest.raises(FedSparsifyError, match=r"answers with an error: no scans today \(code 3\)"):
+        rounds_of(SparseStrategy(rounds=1), Grid(app_of(broken, outer=outer), tmp_path), 1)
+
+
+def test_mods_that_measure_messages_work_outside_and_inside_ours(tmp_path, caplog):
+    mods = [message_size_mod, arrays_size_mod]
+    grid = Grid(app_of(*mods, outer=mods), tmp_path)
+
+    def forget(node, round, reply):
+        if round == 2:  # the answer that lacks a mask passes the mods as well
+            shutil.rmtree(tmp_path / "10", ignore_errors=True)
+        return reply
+
+    grid.spoil = forget
+    result = rounds_of(SparseStrategy(sparsity=0.9, rounds=3), grid, 3)
+    assert set(result.train_metrics_clientapp) == set(result.evaluate_metrics_clientapp) == {1, 2, 3}
+    assert "the whole model is sent" in caplog.text and "left out" not in caplog.text
+    assert "Incoming message size" in caplog.text
+
+
+def test_networks_with_batch_norm_keep_the_order_of_their_state_dict(tmp_path):
+    """Loops and mods that `zip(state_dict, arrays)`; the statistics lie between trained arrays."""
+    net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 5))
+    expected, seen = list(net.state_dict()), []
+
+    def measured(message, context):
+        seen.append(list(message.content["arrays"]))
+        return {}
+
+    app = app_of(fixedclipping_mod, measured=measured)
+    strategy = SparseStrategy(sparsity=0.5, fraction_evaluate=0.0)
+    result = strategy.start(
+        Grid(app, tmp_path),
+        ArrayRecord(net.state_dict()),
+        num_rounds=2,
+        train_config=ConfigRecord({"clipping_norm": 10.0}),
+    )
+    assert seen == [expected] * 4 and list(result.arrays) == expected and set(result.train_metrics_clientapp) == {1, 2}
+    assert expected[2:5] == ["1.weight", "1.bias", "1.running_mean"]
 
 
 def test_other_rounds_than_the_schedules_are_refused_before_any_training(tmp_path):
@@ -336,7 +380,9 @@ def test_clients_without_the_mod_end_the_run_in_its_first_round(tmp_path, kind):
 
     grid = Grid(app, tmp_path)
     found = "KeyError" if kind == "raises" else "an answer of another kind"
-    with pytest.raises(ClientError, match=rf"round 1: none of the 2 nodes .*{found}.* need ClientApp\(mods=\[sparse_mod"):
+    with pytest.raises(
+        ClientError, match=rf"round 1: none of the 2 nodes .*{found}.* need ClientApp\(mods=\[sparse_mod"
+    ):
         rounds_of(SparseStrategy(sparsity=0.9), grid, 3)
     assert len(grid.messages) == 2
 
