@@ -76,7 +76,7 @@ class UserLoop:
             reply = self._next(self._message, self._context)
         finally:
             self._message.content = content
-        if reply.has_error():  # raised, as mods of Flower's own outside ours look into a reply without asking for errors
+        if reply.has_error():  # raised: Flower's own mods outside ours look for content in every reply
             reason = f"{reply.error.reason or 'no reason'} (code {reply.error.code})"
             raise ClientError(f"the training loop, or a mod, answers with an error: {reason}")
         return reply

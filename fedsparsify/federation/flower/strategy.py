@@ -311,14 +311,11 @@ class SparseStrategy(FedAvg):
         self._mod_seen |= any(from_mod(reply) for reply in answers)
         if self._mod_seen or not answers:
             return
-        reasons = {
-            plain(reply.error.reason or f"code {reply.error.code}") if reply.has_error() else "an answer of another kind"
-            for reply in answers
-        }
+        found = (reply.error.reason if reply.has_error() else "an answer of another kind" for reply in answers)
+        reasons = "; ".join(sorted({plain(reason) or "no reason" for reason in found})[:3])
         raise ClientError(
-            f"round {round}: none of the {len(answers)} nodes that answered did so by sparse_mod "
-            f"({'; '.join(sorted(reasons)[:3])}). Clients of SparseStrategy need ClientApp(mods=[sparse_mod]), with mods "
-            f"that work on arrays after it."
+            f"round {round}: none of the {len(answers)} nodes that answered did so by sparse_mod ({reasons}). Clients "
+            f"of SparseStrategy need ClientApp(mods=[sparse_mod]), with mods that work on arrays after it."
         )
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
