@@ -82,7 +82,7 @@ def test_a_node_with_data_of_its_own(tmp_path, elsewhere):
     for data, reason in (
         ("wrong", "shape"),
         ("many", "classes 0 … 9"),
-        ("none", "must give x_train, y_train as arrays"),
+        ("none", "must give x_train, y_train"),
     ):
         with pytest.raises(DataError, match=reason):
             Node(task(tmp_path), NodeStore(tmp_path / "node"), f"hospital:{data}").samples(0)
