@@ -280,7 +280,7 @@ class SparseStrategy(FedAvg):
         contents: dict[int, RecordDict] = {}
         if self._private and self._aggregator.privacy is None:
             merging = self._aggregator.settings
-            privacy = Privacy(merging, self._clients or 1, self.fraction_train, self._rounds)
+            privacy = Privacy(merging, self._clients or 1, self.fraction_train, self.method.rounds)
             self._aggregator = Aggregator(merging, privacy=privacy)
         aggregation = self._aggregator.begin(server_round, model)
         rng = np.random.default_rng(np.random.SeedSequence([self._seed, server_round], spawn_key=(1,)))
