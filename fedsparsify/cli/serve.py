@@ -94,7 +94,10 @@ def command(
     how = f"--keys {keys}" if keys else "--ray" if ray else "--insecure"
     with held(home):  # the SuperLink's folder; the ServerApp locks the run's own
         try:
-            with Server(link, console.show_command).open() as server, Progress(console, made) as progress:
+            with (
+                Server(link, console.show_command, console.print).open() as server,
+                Progress(console, made) as progress,
+            ):
                 where = "in Flower's simulation engine" if ray else f"at {host}, port {port}"
                 console.print(f"{made.clients} clients take part, {where}.")
                 write_app(app, told | {"resume": resume})

@@ -17,6 +17,7 @@ from ...errors import ClientError, RunError
 from ...stopping import uninterrupted
 from ..ledger import Entry, read_history
 from .commands import Link, environment_variables, shown
+from .registration import Registration
 
 if TYPE_CHECKING:
     from ..folder import RunFolder
@@ -66,9 +67,10 @@ class Server:
 
     _superlink: subprocess.Popen[bytes]
     _proxy: subprocess.Popen[bytes] | None = None
+    _registration: Registration | None = None
 
-    def __init__(self, link: Link, say: Callable[[str], None]) -> None:
-        self._link, self._say = link, say
+    def __init__(self, link: Link, show: Callable[[str], None], say: Callable[[str], None] | None = None) -> None:
+        self._link, self._show, self._say = link, show, say or show  # show: a command that is about to run
         self._env = environment_variables(link.home)
         self.log = link.home / "superlink.log"
         self.proxy_log = link.home / "proxy.log"
@@ -82,19 +84,17 @@ class Server:
         if not link.simulated:
             _check_free(link.public_address, "--port")
         _check_free(link.address, "--superlink-port")
-        self._say(shown(link.superlink()))
+        self._show(shown(link.superlink()))
         with running(link.superlink(), self._env, self.log) as self._superlink:
             _await(self._superlink, link.address, "SuperLink", self.log)
-            for command in link.register():
-                self._say(shown(command))
-                done = subprocess.run(command, env=self._env, capture_output=True, text=True, check=False)
-                words = f"{done.stdout} {done.stderr}"
-                if done.returncode and "already" not in words:
-                    raise RunError(f"the SuperLink does not take {command[3]}: {' '.join(words.split())[-300:]}")
+            if link.keys:
+                self._registration = Registration(link.keys.folder, link.address, link.certificates / "ca.crt")
+                for line in self._registration.update():
+                    self._say(line)
             if link.simulated:
                 yield self
                 return
-            self._say(shown(link.proxy()))
+            self._show(shown(link.proxy()))
             # The pipe ends with this process, however it ends; the proxy and the SuperLink end with the pipe.
             command = [*link.proxy(), "--end-group", str(self._superlink.pid)]
             with running(command, self._env, self.proxy_log, subprocess.PIPE) as self._proxy:
@@ -107,7 +107,7 @@ class Server:
         An error that the run raised on purpose is raised here; of a run that was killed, there is none.
         """
         command, alive = self._link.run(app), True
-        self._say(shown(command))
+        self._show(shown(command))
         log = self._link.home / "run.log"
         log.unlink(missing_ok=True)
         with running(command, self._env, log) as process:
@@ -117,6 +117,8 @@ class Server:
                     if entry.round > self._shown:
                         show(entry)
                         self._shown = entry.round
+                for line in self._registration.follow() if self._registration else []:
+                    self._say(line)
                 if self._proxy and self._proxy.poll() is not None:
                     words = _last_words(self.proxy_log)
                     raise RunError(f"the proxy is gone, and nodes cannot reach the server: {words}  ({self.proxy_log})")
