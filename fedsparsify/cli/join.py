@@ -23,6 +23,7 @@ from .screen import Screen
 @click.option("--insecure", is_flag=True, help="without encryption and without a key: for trials only")
 @click.option("--folder", type=PATH, help="where this node keeps masks and momentum  [default: nodes/NUMBER-OR-KEY]")
 @click.option("--device", default="cpu", show_default=True, help="where to train: cpu, cuda or cuda:N")
+@click.option("--share-errors", is_flag=True, help="send errors to the server whole: text, paths and lines")
 @click.option("--port", type=PORT, help="local port of the SuperNode's own  [default: a free one]")
 @click.option(
     "--tries",
@@ -39,6 +40,7 @@ def command(
     insecure: bool,
     folder: Path | None,
     device: str,
+    share_errors: bool,
     port: int | None,
     tries: int,
 ) -> int:
@@ -46,6 +48,8 @@ def command(
 
     --data is an .npz with x_train and y_train, or a module:function that returns them. For a trial, leave it out: this
     client then trains on its part of the run's own data set, the same part as in a simulation.
+
+    If training fails here, the server is told the error's class; what the error says stays in this command's output.
     """
     with uninterrupted():  # an interrupted import may leave half a module
         from ..data.presence import check_present
@@ -65,6 +69,7 @@ def command(
     home = (folder or Path("nodes") / (str(client) if client is not None else key.name if key else "own")).resolve()
     told: dict[str, str | int] = {"folder": str(home), "device": device}
     told |= {} if client is None else {"client": client}
+    told |= {"share-errors": True} if share_errors else {}
     if data:
         told["data"] = str(Path(data).resolve()) if data.endswith(".npz") else data
     command = supernode(superlink, ca, key, port or free_port(), told)
