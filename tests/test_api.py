@@ -124,7 +124,7 @@ ALLOWED = {
     "export": {"errors", "graph", "model", "ops", "wire"},
     "engines": {"export", "graph", "model", "ops", "wire"},
     "cli": {
-        "aggregation",
+        *("aggregation", "notices"),
         *("config", "data", "engines", "errors", "export", "federation", "inference", "methods", "model", "options"),
         *(
             "preprocessing",

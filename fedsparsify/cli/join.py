@@ -9,6 +9,7 @@ import click
 from ..errors import ConfigError
 from ..stopping import EXIT_CODE, ending, uninterrupted
 from .flags import PATH, PORT
+from .log import LogScreen, with_log
 from .screen import Screen
 
 
@@ -31,7 +32,9 @@ from .screen import Screen
     type=click.IntRange(0),
     help="how often to start the SuperNode  [default: as often as it takes]",
 )
+@with_log
 def command(
+    console: Screen,
     superlink: str,
     data: str | None,
     client: int | None,
@@ -57,7 +60,6 @@ def command(
         from ..federation.flower.preflight import check_server, read_address
         from ..federation.flower.processes import free_port, stay
 
-    console = Screen()
     if insecure == bool(ca and key):
         raise ConfigError("join needs either --ca ca.crt with --key node-I, or --insecure.")
     read_address(superlink)
@@ -80,8 +82,9 @@ def command(
         if ca and key:
             check_server(superlink, ca, key)
 
+    pass_on = console.log_line if isinstance(console, LogScreen) else None
     try:
-        return stay(command, home / "flower", tries, console.print, check)
+        return stay(command, home / "flower", tries, console.print, check, pass_on)
     except KeyboardInterrupt:
         with ending():
             console.print("Left. Masks and momentum are kept; the same command joins again.")

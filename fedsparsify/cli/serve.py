@@ -14,6 +14,7 @@ from ..federation.flower.serve_settings import ServeSettings
 from ..stopping import EXIT_CODE, ending, uninterrupted
 from .ending import show_ending, show_stopped
 from .flags import PATH, PORT, flags_of
+from .log import with_log
 from .screen import Screen
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ RESTARTS = 3  # of a ServerApp that was killed
 )
 @flags_of(ServeSettings)
 @click.option("--app-only", is_flag=True, help="write the Flower app, print the commands and start nothing")
+@with_log
 def command(
+    console: Screen,
     config: Path | None,
     out: Path | None,
     resume: bool,
@@ -62,7 +65,6 @@ def command(
         from ..federation.lock import held
         from .progress import Progress
 
-    console = Screen()
     if (keys is not None) + insecure + ray != 1:
         raise ConfigError("serve needs one of --keys DIR (make it with `fedsparsify keys DIR`), --insecure and --ray.")
     settings = ServeSettings(**waiting)
@@ -89,7 +91,7 @@ def command(
         link.write_connection()
         commands = [link.superlink(), *link.register(), *([] if ray else [link.proxy()]), link.run(app)]
         for text in (f"export FLWR_HOME={link.home}", *map(shown, commands)):
-            console.print(text, soft_wrap=True)
+            Screen().print(text, soft_wrap=True)  # for a shell: no log
         return 0
     how = f"--keys {keys}" if keys else "--ray" if ray else "--insecure"
     with held(home):  # the SuperLink's folder; the ServerApp locks the run's own
