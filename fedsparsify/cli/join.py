@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import ConfigError
 from ..stopping import EXIT_CODE, ending, uninterrupted
-from .flags import PATH, PORT
+from .flags import METRICS, PATH, PORT
 from .log import LogScreen, with_log
 from .screen import Screen
+
+if TYPE_CHECKING:
+    from ..monitor.address import Address
 
 
 @click.command("join")
@@ -32,6 +37,7 @@ from .screen import Screen
     type=click.IntRange(0),
     help="how often to start the SuperNode  [default: as often as it takes]",
 )
+@METRICS
 @with_log
 def command(
     console: Screen,
@@ -46,6 +52,7 @@ def command(
     share_errors: bool,
     port: int | None,
     tries: int,
+    metrics: Address | None,
 ) -> int:
     """Join a run as a client: a Flower SuperNode that trains on your samples, which never leave this machine.
 
@@ -59,6 +66,8 @@ def command(
         from ..federation.flower.commands import shown, supernode
         from ..federation.flower.preflight import check_server, read_address
         from ..federation.flower.processes import free_port, stay
+        from ..monitor.status import Status
+        from ..monitor.watch import watched
 
     if insecure == bool(ca and key):
         raise ConfigError("join needs either --ca ca.crt with --key node-I, or --insecure.")
@@ -83,8 +92,17 @@ def command(
             check_server(superlink, ca, key)
 
     pass_on = console.log_line if isinstance(console, LogScreen) else None
+    status = Status("client", "running")
+
+    def started(process: subprocess.Popen[bytes]) -> None:
+        status.restarts += bool(status.processes())
+        status.processes = lambda: {"supernode": process.poll() is None}
+
     try:
-        return stay(command, home / "flower", tries, console.print, check, pass_on)
+        with watched(status, metrics) as lines:
+            for line in lines:
+                console.print(line, soft_wrap=True)
+            return stay(command, home / "flower", tries, console.print, check, pass_on, started)
     except KeyboardInterrupt:
         with ending():
             console.print("Left. Masks and momentum are kept; the same command joins again.")

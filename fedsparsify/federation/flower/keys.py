@@ -16,6 +16,7 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -261,6 +262,15 @@ def certificates_in(path: Path) -> list[x509.Certificate]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise ConfigError(f"{path} is not a certificate in PEM: {error}") from error
+
+
+def certificate_ends(folder: Path) -> dict[str, float]:
+    """When ca.crt and server.crt end, in Unix time; of a bundle, the last. A file that cannot be read is left out."""
+    ends = {}
+    for name in ("ca.crt", "server.crt"):
+        with suppress(ConfigError, ValueError):
+            ends[name] = max(one.not_valid_after_utc.timestamp() for one in certificates_in(folder / name))
+    return ends
 
 
 def _make_node(folder: Path, name: str) -> list[Path]:

@@ -111,6 +111,11 @@ class Server:
                 _await(self._proxy, link.public_address, "proxy", self.proxy_log)
                 yield self
 
+    def processes(self) -> dict[str, bool]:
+        """Which of the processes that must be there run."""
+        found = {"superlink": self._superlink, "proxy": self._proxy}
+        return {name: process.poll() is None for name, process in found.items() if process}
+
     def run_app(self, app: Path, folder: RunFolder, rounds: int, show: Callable[[Entry], None]) -> bool:
         """Run the app and show every round as it ends. Returns whether the run got to its end.
 
@@ -157,17 +162,19 @@ def stay(
     say: Callable[[str], None],
     check: Callable[[], None],
     pass_on: Callable[[str, str], None] | None = None,
+    started: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
 ) -> int:
     """Run a SuperNode, and start it again whenever it ends with an error, at most `tries` times (0: without limit).
 
     For a minute after a node was lost, a SuperLink refuses to take it back: that is such an error. `check` raises what
     will not mend by itself, before the first start and after every end. With `pass_on`, every line that the SuperNode
-    writes goes there, with its level.
+    writes goes there, with its level. `started` is told of every start.
     """
     env, left = environment_variables(home), tries
     while True:
         check()
         process = start(command, env, subprocess.PIPE if pass_on else None)
+        started(process)
         reader = threading.Thread(target=passed_on, args=(process.stdout or (), pass_on), daemon=True)
         reader.start()
         try:
