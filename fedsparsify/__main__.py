@@ -24,6 +24,7 @@ EXTRAS = {
     "safetensors": "export",
     "tensorboard": "track",
     "mlflow": "track",
+    "prometheus_client": "monitor",
 }
 
 
@@ -71,7 +72,8 @@ def _command() -> int | str | None:
     except (click.Abort, KeyboardInterrupt):
         return _stopped()
     except FedSparsifyError as error:
-        print(f"{type(error).__name__}: {plain(error, MESSAGE)}", file=sys.stderr)
+        if not error.logged:
+            print(f"{type(error).__name__}: {plain(error, MESSAGE)}", file=sys.stderr)
         return 2
     except Exception as error:
         if stopping.under_way():  # a library made another error of the KeyboardInterrupt

@@ -121,10 +121,11 @@ ALLOWED = {
     },
     "track": {"config", "errors", "federation"},
     "report": {"errors", "methods", "options", "tasks", "text", "toml", "training", "wire"},  # training.settings alone
+    "monitor": {"errors", "federation", "report", "text"},
     "export": {"errors", "graph", "model", "ops", "wire"},
     "engines": {"export", "graph", "model", "ops", "wire"},
     "cli": {
-        "aggregation",
+        *("aggregation", "monitor", "notices"),
         *("config", "data", "engines", "errors", "export", "federation", "inference", "methods", "model", "options"),
         *(
             "preprocessing",
@@ -145,6 +146,7 @@ HEAVY = {
     "flwr": {"federation/flower"},
     "cryptography": {"federation/flower"},
     "h11": {"federation/flower"},
+    "prometheus_client": {"monitor"},
     "onnx": {"export", "engines"},
     "numba": {"training", "inference", "native"},
     "llvmlite": {"training", "inference", "native"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import TracebackType
 
@@ -13,6 +14,7 @@ from ..config import RunConfig
 from ..federation.ledger import Entry, best_of
 from ..text import plain
 from ..wire.artefact import load
+from .screen import Screen
 
 
 def bar(console: Console) -> bars.Progress:
@@ -30,10 +32,11 @@ def bar(console: Console) -> bars.Progress:
 
 
 class Progress:
-    """A live bar on a terminal; elsewhere, one line per tenth of the run."""
+    """A live bar on a terminal; elsewhere, one line per tenth of the run, or per round."""
 
-    def __init__(self, console: Console, config: RunConfig) -> None:
+    def __init__(self, console: Screen, config: RunConfig, every_round: bool = False) -> None:
         self._console, self._rounds = console, config.rounds
+        self._step = 1 if every_round else max(1, config.rounds // 10)  # rounds per line
         self.round = 0
         self._empty: set[str] = set()
         self._bar = bar(console)
@@ -57,17 +60,18 @@ class Progress:
         text += "" if entry.epsilon is None else f"  ε {entry.epsilon:.3g}"
         self._bar.update(self._task, completed=entry.round, description=text)
         for client, reason in entry.refused.items():
-            self._console.print(
-                f"round {entry.round}: {plain(client)} was left out: {plain(reason, 400)}", style="yellow"
-            )
+            said = f"round {entry.round}: {plain(client)} was left out: {plain(reason, 400)}"
+            self._console.event(said, "yellow", round=entry.round, left_out=plain(client))
         for client, reason in entry.bounded.items():
-            self._console.print(f"round {entry.round}: {plain(client)}: {plain(reason, 400)}", style="yellow")
+            self._console.event(f"round {entry.round}: {plain(client)}: {plain(reason, 400)}", "yellow", round=entry.round)
         for name in sorted({*entry.empty} - self._empty):
-            self._console.print(f"round {entry.round}: no weight is left in {plain(name)}", style="yellow")
+            self._console.event(f"round {entry.round}: no weight is left in {plain(name)}", "yellow")
         self._empty = {*entry.empty}
-        tenth = max(1, self._rounds // 10)
-        if not self._console.is_terminal and (entry.round % tenth == 0 or entry.round == self._rounds):
-            self._console.print(f"round {entry.round}/{self._rounds}  {text}  {entry.seconds:.2f} s")
+        if not self._console.is_terminal and (entry.round % self._step == 0 or entry.round == self._rounds):
+            said = f"round {entry.round}/{self._rounds}  {text}  {entry.seconds:.2f} s"
+            names = ("round", "accuracy", "loss", "sparsity", "nonzero", "clients", "seconds")
+            numbers = {name: value for name in names if math.isfinite(value := getattr(entry, name))}
+            self._console.event(said, **numbers, rounds=self._rounds, left_out=len(entry.refused))
 
 
 def summary(config: RunConfig, history: list[Entry], model: Path) -> Table:

@@ -26,8 +26,11 @@ MAX_COUNT = 2**53
 COUNTS = ("round", "nonzero", "paper_params", "download_params", "upload_params")
 
 
-def load_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """The runs in folders and files, and notes on what could not be read; a later run replaces an equal one."""
+def load_runs(paths: Sequence[Path], running: bool = False) -> tuple[list[Run], list[str]]:
+    """The runs in folders and files, and notes on what could not be read; a later run replaces an equal one.
+
+    Of runs that may be `running`, no note says that they stopped.
+    """
     notes: list[str] = []
     found: dict[str, Run] = {}
     for path in paths:
@@ -41,7 +44,7 @@ def load_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
                 notes.append(f"{run.name} repeats {found[run.identity].name}; the later one is shown.")
             found[run.identity] = run
     for run in found.values():
-        if not run.complete:
+        if not run.complete and not running:
             notes.append(f"{run.name} stopped after round {run.round[-1]} of {run.rounds}.")
     return list(found.values()), [plain(note, 500) for note in notes]
 

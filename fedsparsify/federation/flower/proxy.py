@@ -32,12 +32,14 @@ from pathlib import Path
 
 import h11
 
+from .proxy_keys import KeyFiles
 from .proxy_peer import CHUNK, Limits, Peer
 from .proxy_requests import Refused, checked_request
-from .signatures import Signatures, public_keys
+from .signatures import Signatures
 
 LOG = getLogger("fedsparsify.proxy")
 ANSWER_HEADERS = (b"content-type", b"content-length", b"flwr-version-incompatibility-message")
+FOLLOW_SECONDS = 1.0  # between two looks at the folder of keys
 LOGGED = 1000  # refusals that are written down: a stranger must not be able to fill the disk
 
 
@@ -81,6 +83,14 @@ class Proxy:
             task = asyncio.create_task(self._connection(connection, address))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    async def follow(self, keys: KeyFiles) -> None:
+        """Use the keys and the certificate that the folder has now, for ever; open connections stay."""
+        while True:
+            await asyncio.sleep(FOLLOW_SECONDS)
+            for line in keys.changed():
+                LOG.info("%s", line)
+            self._own_tls, self._signatures = keys.tls, keys.signatures
 
     async def _connection(self, connection: socket.socket, address: str) -> None:
         peer: Peer | None = None
@@ -188,24 +198,19 @@ def listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=256, dualstack_ipv6=both)
 
 
-def server_tls(certificate: Path, key: Path) -> ssl.SSLContext:
-    """What nodes are shown."""
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(certificate, key)
-    tls.set_alpn_protocols(["http/1.1"])
-    return tls
-
-
-async def run(proxy: Proxy, listener: socket.socket, group: int | None) -> None:
+async def run(proxy: Proxy, listener: socket.socket, group: int | None, keys: KeyFiles | None = None) -> None:
     """Serve. With a SuperLink's process `group`, until standard input ends; then that group is ended, too.
 
     The other end of the pipe is our parent's: a parent that is killed leaves no SuperLink behind.
     """
     serving = asyncio.create_task(proxy.serve(listener))
+    following = asyncio.create_task(proxy.follow(keys)) if keys else None
     if group is not None:
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), serving.cancel)
     with suppress(asyncio.CancelledError):
         await serving
+    if following:
+        following.cancel()
     if group is not None:
         with suppress(ProcessLookupError):
             os.killpg(group, signal.SIGTERM)
@@ -230,16 +235,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if soft < wanted:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    keys: Path | None = told.keys
+    keys = KeyFiles(told.keys) if told.keys else None
     proxy = Proxy(
         ("127.0.0.1", told.superlink_port),
         Limits(body_bytes=told.body_bytes),
-        server_tls(keys / "server.crt", keys / "server.key") if keys else None,
+        keys.tls if keys else None,
         ssl.create_default_context(cafile=told.superlink_ca) if told.superlink_ca else None,
-        Signatures(public_keys(keys)) if keys else None,
+        keys.signatures if keys else None,
     )
     with listen(told.host, told.port) as listener:
-        asyncio.run(run(proxy, listener, told.end_group))
+        asyncio.run(run(proxy, listener, told.end_group, keys))
 
 
 if __name__ == "__main__":

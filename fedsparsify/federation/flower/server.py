@@ -115,7 +115,7 @@ class Networked:
                     with self._phase("decode"):
                         update = self._update(answer, method, model)
                 except (FedSparsifyError, MemoryError) as error:
-                    self.refused[f"client {asked.client}"] = plain(str(error))
+                    self.refused[f"client {asked.client}"] = plain(str(error), 400)
                     continue
                 self._phases["slowest client"] = max(self._phases.get("slowest client", 0.0), answer.seconds)
                 self.known_masks.sent(asked.client, round, model.host_mask)

@@ -7,32 +7,20 @@ from base64 import b64decode
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_pem_public_key,
-    load_ssh_public_key,
-)
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from ...errors import ConfigError
+from .keys import node_keys
 
 SECONDS = 305.0  # how old a signature may be: as Flower has it
 AHEAD = 5.0  # seconds by which a node's clock may be fast
 
 
 def public_keys(folder: Path) -> set[bytes]:
-    """The public keys (`*.pub`) of a folder, as nodes send them."""
-    keys = set()
-    for path in folder.glob("*.pub"):
-        try:
-            key = load_ssh_public_key(path.read_bytes())
-        except (OSError, ValueError, UnsupportedAlgorithm) as error:
-            raise ConfigError(f"{path} is not a node's public key: {error}") from error
-        keys.add(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    return keys
+    """The keys of a folder that may join, as nodes send them."""
+    return {key.public for key in node_keys(folder)}
 
 
 class Signatures:

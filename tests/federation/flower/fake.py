@@ -46,9 +46,7 @@ class FakeGrid:
         id = f"message-{next(self._ids)}"
         message.metadata.__dict__["_message_id"] = id
         node = message.metadata.dst_node_id
-        client = self.clients[node]
-        named = {} if client is None else {"client": client}
-        context = Context(1, node, {"folder": str(self.folder / str(node))} | named, RecordDict(), self.settings)
+        context = self._context(node)
         if message.metadata.message_type == MessageType.QUERY:
             self._ready[id] = [app(message, context)]
             return id
@@ -58,6 +56,11 @@ class FakeGrid:
         contents = [answer.content() if isinstance(answer, Answer) else answer for answer in answers]
         self._ready[id] = [Message(content, reply_to=message) for content in contents]
         return id
+
+    def _context(self, node: int) -> Context:
+        client = self.clients[node]
+        named = {} if client is None else {"client": client}
+        return Context(1, node, {"folder": str(self.folder / str(node))} | named, RecordDict(), self.settings)
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         return [reply for id in message_ids for reply in self._ready.pop(id, [])]
