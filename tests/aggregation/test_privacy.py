@@ -17,8 +17,10 @@ from fedsparsify.federation.environment import participants
 from fedsparsify.federation.simulated import Simulated
 from fedsparsify.methods import FedAvg, ServerContext, merged
 from fedsparsify.model import Layout, SparseModel, TensorSpec
+from fedsparsify.notices import Notice
 from fedsparsify.wire.codec import decode
 
+pytestmark = pytest.mark.filterwarnings("ignore:the noise of a round is")
 PRIVATE = {"clients": 8, "participation": 0.5, "rounds": 2, "epochs": 1, "dp_noise": 1.0, "delta": 1e-3}
 
 
@@ -122,6 +124,11 @@ def test_pruned_entries_get_no_noise_and_variances_stay_above_zero(cheap):
     [first, *_] = privacy(dp_noise=5.0).begin(1, model).combined([])
     assert first.model.weights[1] == 0 != first.model.weights[0]
     assert first.model.weights[2:].min() == 0 < first.model.weights[2:].max()
+
+
+def test_a_run_that_cannot_learn_says_so(cheap):
+    with pytest.warns(Notice, match="the noise of a round is 5e\\+03 times as long as any update may be"):
+        privacy(dp_noise=1000.0, clients=40, rate=0.5).begin(1, small_model([0.0] * 10_000))
 
 
 # ——— a run
