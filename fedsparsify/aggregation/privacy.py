@@ -170,6 +170,6 @@ def clipped_sum(updates: Iterable[Update], model: SparseModel, clip: float) -> D
                 "Received: scores, or arrays beside a model. Use a method without them."
             )
         moved = arrays.to_numpy(update.model.weights)[kept] - before
-        norm = float(np.linalg.norm(moved))
+        norm = float(np.sqrt(np.square(moved).sum()))
         total += moved * min(1.0, clip / norm) if norm else moved
     return total
