@@ -193,6 +193,16 @@ def test_the_budget_ends_a_run_and_may_be_raised(cheap, tmp_path, monkeypatch):
         run(RunConfig(**PRIVATE | {"rounds": 3, "dp_noise": 1.0, "epsilon": 0.2}))
 
 
+def test_which_settings_make_another_run():
+    asked = RunConfig(**PRIVATE | {"dp_noise": 0.0, "epsilon": 8.0})
+    found = RunConfig(**PRIVATE | {"dp_noise": 1.25, "epsilon": 8.0})
+    assert asked.differences(found) == []  # what a sweep asks for, and what its run has
+    assert RunConfig(**PRIVATE | {"dp_noise": 1.25, "epsilon": 9.0}).differences(found) == []
+    assert RunConfig(**PRIVATE | {"dp_noise": 0.0, "epsilon": 9.0}).differences(found) == ["epsilon 8.0 is now 9.0"]
+    assert RunConfig(**PRIVATE | {"dp_noise": 1.5}).differences(found) == ["dp_noise 1.25 is now 1.5"]
+    assert len(RunConfig(**PRIVATE | {"dp_noise": 0.0}).differences(found)) == 2
+
+
 # ——— what would void it
 
 
