@@ -141,13 +141,18 @@ class RunConfig(MergeSettings, Training):
         }
 
     def differences(self, other: RunConfig) -> list[str]:
-        """Settings in which two runs differ; `device` and `epsilon`, a budget that may be raised, do not count."""
+        """Settings in which two runs differ; `device` does not count.
+
+        Nor does `epsilon` if this run has its noise: it is a budget, and may be raised. If it has none yet, the noise
+        follows from `epsilon`.
+        """
+        ignored = {"device", *(["epsilon"] if self.dp_noise else ["dp_noise"] if self.epsilon else [])}
         mine, theirs = _flat(self.table()), _flat(other.table())
         names = sorted(mine.keys() | theirs.keys())
         return [
             f"{name} {theirs.get(name)!r} is now {mine.get(name)!r}"
             for name in names
-            if name not in ("device", "epsilon") and mine.get(name) != theirs.get(name)
+            if name not in ignored and mine.get(name) != theirs.get(name)
         ]
 
 

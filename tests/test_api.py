@@ -91,7 +91,7 @@ ALLOWED = {
     "average": {"arrays", "errors", "model"},
     "state": {"arrays", "model"},
     "methods": CORE | {"plugins", "purging", "text"},
-    "aggregation": CORE | {"methods"},
+    "aggregation": CORE | {"methods", "notices"},
     "data": {"errors", "model", "notices", "plugins", "preprocessing", "tasks"},
     # Of training, only its settings: the rest needs torch.
     "config": {

@@ -111,4 +111,4 @@ def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[t
 
 
 def _privacy(config: RunConfig, epsilon: float) -> str:
-    return f"ε = {epsilon:.4g} at δ = {config.delta:g}  (noise {config.dp_noise:g}, clipped to {config.dp_clip:g})"
+    return f"ε = {epsilon:.4g} at δ = {config.delta:g}  (updates clipped to {config.dp_clip:g})"
