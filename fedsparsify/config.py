@@ -83,6 +83,8 @@ class RunConfig(MergeSettings, Training):
         mine = {field: getattr(self, field) for field in settings(RunConfig)}
         for name, value in read_settings(RunConfig, mine, "a run").items():
             object.__setattr__(self, name, value)
+        words = [word.strip() for text in self.metrics for word in text.split(",")]  # also of --metrics r2,mae
+        object.__setattr__(self, "metrics", tuple(filter(None, words)))
         with Blaming(kind, "__init__"):
             method = kind(**table, rounds=self.rounds)
         check_unchanging(method)
