@@ -57,10 +57,16 @@ class Networked:
     """A federation whose clients are Flower nodes."""
 
     def __init__(
-        self, config: RunConfig, dataset: Dataset, grid: Grid, known_masks: KnownMasks, waiting: ServeSettings
+        self,
+        config: RunConfig,
+        dataset: Dataset,
+        grid: Grid,
+        known_masks: KnownMasks,
+        waiting: ServeSettings,
+        nodes: int,
     ) -> None:
         self._config, self._dataset, self._grid, self.known_masks = config, dataset, grid, known_masks
-        self._waiting = waiting
+        self._waiting, self._admitted = waiting, nodes
         self.environment, self.objective = Environment(config, dataset), objective_for(config, dataset)
         self._network = FlatModule(build_for(config, dataset), self.environment.device)
         self.kept: dict[int, State] = {}  # it stays with the clients
@@ -143,7 +149,8 @@ class Networked:
 
     def _gather(self, wanted: list[int]) -> dict[int, int]:
         """Client → node. Waits for all clients in the first round, later only for as many as a round needs."""
-        enough = len(wanted) if not self._gathered else min(self._config.min_clients, len(wanted))
+        least = self._admitted if not self._gathered else self._config.min_clients
+        enough = min(least, len(wanted))
         until = time.monotonic() + self._waiting.wait
         while True:
             present = self._nodes.present()

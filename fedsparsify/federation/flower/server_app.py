@@ -53,7 +53,8 @@ def run_over_grid(grid: Grid, found: Mapping[str, object]) -> Result:
     folder = RunFolder(Path(str(found["out"])))
     with held(folder.path, ENDING_SECONDS):
         journal = Journal(config, folder, resume=bool(found.get("resume", False)))
-        federation = Networked(config, dataset, grid, journal.known_masks, waiting)
+        nodes = int(str(found.get("nodes", config.clients)))  # that the server admits
+        federation = Networked(config, dataset, grid, journal.known_masks, waiting, nodes)
         model, first = journal.start(federation.initial)
         state = under(journal.server, model)
         rounds = rounds_with_retries(federation, config, model, first, waiting.retries, state, journal.aggregator())
