@@ -40,8 +40,9 @@ from .signatures import Signatures, public_keys
 
 LOG = getLogger("fedsparsify.proxy")
 ANSWER_HEADERS = (b"content-type", b"content-length", b"flwr-version-incompatibility-message")
-UNAUTHORIZED = 401  # at which a SuperNode leaves
-NOT_ACTIVATED = 2004  # Flower's code for a node that is not admitted
+LEAVE, SHOW = 401, 412  # a SuperNode leaves at the first without a word, and shows what the second says
+FIRST_CALLS = (b"/v1/fleet/activate-node", b"/v1/fleet/register-node")
+NOT_ADMITTED = 2004  # Flower's code
 LOGGED = 1000  # refusals that are written down: a stranger must not be able to fill the disk
 
 
@@ -124,7 +125,7 @@ class Proxy:
             fault = self._signatures.fault(dict(request.headers)) if self._signatures else ""
             head = checked_request(request, self._limits.stranger_bytes if fault else self._limits.body_bytes)
             if fault:
-                raise Refused(UNAUTHORIZED, fault)
+                raise Refused(SHOW if request.target in FIRST_CALLS else LEAVE, fault)
             await self._pass(peer, head)
             return peer.http.our_state is h11.DONE and peer.http.their_state is h11.DONE
         except h11.RemoteProtocolError as error:
@@ -169,8 +170,8 @@ class Proxy:
         if peer.http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return  # an answer has begun
         text = b"refused\n"
-        if refused.status == UNAUTHORIZED:  # in the form of Flower's own errors, which a SuperNode shows
-            text = json.dumps({"code": NOT_ACTIVATED, "detail": f"{refused}."}).encode()
+        if refused.status in (LEAVE, SHOW):  # in the form of Flower's own errors
+            text = json.dumps({"code": NOT_ADMITTED, "detail": f"{refused}."}).encode()
         headers = [(b"content-length", b"%d" % len(text)), (b"connection", b"close")]
         await peer.send(h11.Response(status_code=refused.status, headers=headers))
         await peer.send(h11.Data(text))

@@ -236,6 +236,8 @@ def test_registered_nodes_pass_and_others_are_told_why():
 
         assert status({}, 1000) == [401] and status({}, 1001) == [413]
         assert status(signature(*stranger), 1000) == [401] and status(signature(*stranger), 1001) == [413]
+        first = FLEET.replace(b"pull-messages", b"activate-node") + b"Connection: close\r\nContent-Length: 0\r\n\r\n"
+        assert outside.status(first) == [412]  # which a SuperNode shows
         assert superlink.requests == []
         assert status(signature(*mine), 2000) == [200] and status(signature(*mine), 2001) == [413]
         assert len(superlink.requests) == 1

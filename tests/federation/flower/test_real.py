@@ -48,7 +48,7 @@ def attack(federation: Processes) -> None:
         path.removeprefix("/v1/control/") for path in calls
     }
     assert set(map(tuple, outside.tricks().values())) == {(404,)}
-    assert set(outside.fleet_calls().values()) == {401}
+    assert set(outside.fleet_calls().values()) == {401, 412}
     assert set(outside.fleet_calls(bytes(1 << 17)).values()) == {413}
     port = int(re.search(r"flower-superlink --host 127\.0\.0\.1 --port (\d+)", federation.words("serve"))[1])
     for address in ("127.0.0.2", socket.gethostbyname(socket.gethostname())):
