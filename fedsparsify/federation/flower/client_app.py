@@ -6,13 +6,18 @@ In: a message of the server. Out: its reply. Every message is a new process, so 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from ...errors import ConfigError
-from .messages import Hello, Question
+from .messages import Answer, Hello, Question
 from .node_store import NodeStore
+from .overdue import Overdue, until_overdue
+
+if TYPE_CHECKING:
+    from .client import Node
 
 app = ClientApp()
 
@@ -37,11 +42,20 @@ def hello(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Answer a question."""
+    question = Question.read(message.content)
+    try:
+        with until_overdue(message.metadata.created_at, question.seconds):
+            answer = _node(context).answer(question)
+    except Overdue as error:
+        answer = Answer(question.round, question.client, fault=str(error))
+    return Message(answer.content(), reply_to=message)
+
+
+def _node(context: Context) -> Node:
     from .client import Node
     from .task import Task
 
     task = Task.read(context.run_config)
     data = str(context.node_config.get("data", task.config.data))
     device = str(context.node_config.get("device", "cpu"))
-    node = Node(task, NodeStore.of(context.node_config, context.node_id), data, device)
-    return Message(node.answer(Question.read(message.content)).content(), reply_to=message)
+    return Node(task, NodeStore.of(context.node_config, context.node_id), data, device)

@@ -51,11 +51,12 @@ class Fields:
 
 @dataclass(frozen=True)
 class Question(Fields):
-    """Round `round` for client `client`, of this model."""
+    """Round `round` for client `client`, of this model. An answer counts for `seconds` from when it was asked."""
 
     round: int
     client: int
     model: bytes
+    seconds: float
     beside: bytes = b""  # what the method broadcasts, empty where the server does not have it yet
 
 
