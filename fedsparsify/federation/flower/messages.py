@@ -56,8 +56,8 @@ class Question(Fields):
     round: int
     client: int
     model: bytes
-    seconds: float
     beside: bytes = b""  # what the method broadcasts, empty where the server does not have it yet
+    seconds: float = 600.0
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,7 @@ class Networked:
                 version = None if whole else self.known_masks.seen.get(client)
                 if version not in blobs:
                     blobs[version] = self._encoded(model, self.known_masks.mask(version, model.layout.trainable))
-                question = Question(round, client, blobs[version], self._waiting.deadline, beside)
+                question = Question(round, client, blobs[version], beside, self._waiting.deadline)
                 ttl = self._waiting.deadline + 60
                 messages.append(Message(question.content(), node, MessageType.TRAIN, ttl=ttl, group_id=str(round)))
                 asked.append(SentQuestion(client, node, round, whole))

@@ -236,7 +236,7 @@ def test_a_node_gives_up_questions_that_are_overdue():
 def test_an_overdue_question_is_not_trained_for(tmp_path, monkeypatch):
     monkeypatch.setattr(Node, "answer", lambda *a: pytest.fail("it must not train"))
     grid = FakeGrid(tmp_path, {}, 1)
-    message = Message(Question(3, 0, b"model", 1.0).content(), 100, "train")
+    message = Message(Question(3, 0, b"model", seconds=1.0).content(), 100, "train")
     message.metadata.__dict__["_created_at"] = time.time() - 60
     context = Context(1, 100, {"folder": str(tmp_path), "client": 0}, RecordDict(), grid.settings)
     answer = Answer.read(app(message, context).content)
