@@ -63,7 +63,9 @@ class Progress:
             said = f"round {entry.round}: {plain(client)} was left out: {plain(reason, 400)}"
             self._console.event(said, "yellow", round=entry.round, left_out=plain(client))
         for client, reason in entry.bounded.items():
-            self._console.event(f"round {entry.round}: {plain(client)}: {plain(reason, 400)}", "yellow", round=entry.round)
+            self._console.event(
+                f"round {entry.round}: {plain(client)}: {plain(reason, 400)}", "yellow", round=entry.round
+            )
         for name in sorted({*entry.empty} - self._empty):
             self._console.event(f"round {entry.round}: no weight is left in {plain(name)}", "yellow")
         self._empty = {*entry.empty}
@@ -84,18 +86,28 @@ def summary(config: RunConfig, history: list[Entry], model: Path) -> Table:
     return table
 
 
+def took_part(config: RunConfig, history: list[Entry]) -> str:
+    """How many clients' updates were merged, in the rounds that there were."""
+    counts = [entry.clients for entry in history if entry.round]
+    if not counts or {*counts} == {config.participants}:
+        return f"{config.participants} of {config.clients} per round"
+    mean = sum(counts) / len(counts)
+    wanted = f"{config.participants} of {config.clients} were wanted"
+    return f"{mean:.1f} per round on average, {min(counts)} to {max(counts)} ({wanted})"
+
+
 def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[tuple[str, str]]:
     """The lines of the summary as pairs of text."""
     last = history[-1]
     best = best_of(history)
     total = load(model).layout.total
     sent = sum(entry.download_params + entry.upload_params for entry in history)
-    dense = sum((entry.clients + len(entry.refused)) * 2 * total for entry in history if entry.round)
+    dense = sum(entry.transfers * total for entry in history if entry.round)
     size = model.stat().st_size
     taken = sum((entry.download_bytes or 0) + (entry.upload_bytes or 0) for entry in history)
     return [
         ("network", f"{plain(config.network)}, {total:,} parameters"),
-        ("clients", f"{config.participants} of {config.clients} per round, {config.rounds} rounds"),
+        ("clients", f"{took_part(config, history)}, {config.rounds} rounds"),
         (last.headline, f"{last.shown().split()[-1]}  (best {best.shown().split()[-1]}, round {best.round})"),
         *((name, f"{value:.4g}") for name, value in last.metrics.items() if name != last.headline),
         ("sparsity", f"{last.sparsity:.4f}  ({last.nonzero:,} parameters left)"),

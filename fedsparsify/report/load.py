@@ -101,6 +101,7 @@ def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
         timing=_checked(checked_timing, folder / "inference.json", name, notes),
         epsilon=_epsilons(lines),
         clients=client_rows(lines),
+        transfers=_transfers(lines),
     )
     try:
         run.check()
@@ -108,6 +109,13 @@ def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
         notes.append(f"{name} cannot be shown: its settings are not those of a run ({error}).")
         return None
     return run
+
+
+def _transfers(lines: list[dict[str, Any]]) -> int | None:
+    """How often a model was sent, where the history of a run over a network says it of every round."""
+    counts = [line.get(key) for line in lines for key in ("asked", "answered") if line["round"]]
+    known = [count for count in counts if type(count) is int and 0 <= count <= MAX_COUNT]
+    return sum(known) if counts and len(known) == len(counts) else None
 
 
 def _history(path: Path, name: str, notes: list[str]) -> list[dict[str, Any]]:

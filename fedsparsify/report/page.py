@@ -127,7 +127,7 @@ def _run(run: Run, shared: dict[str, object]) -> dict[str, object]:
         "name": run.name,
         "seed": run.seed,
         "complete": run.complete,
-        "participants": run.participants,
+        "exchanges": run.exchanges,
         "round": run.round,
         "accuracy": run.accuracy,
         "nonzero": run.nonzero,

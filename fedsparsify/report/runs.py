@@ -75,6 +75,7 @@ class Run:
     timing: Timing | None = None
     epsilon: list[float] | None = None  # under differential privacy: spent up to each round
     clients: list[ClientRow] = field(default_factory=list)  # what each of them sent; empty: the history does not say
+    transfers: int | None = None  # how often a model was sent, where some clients did not take part; None: all did
 
     @property
     def method(self) -> str:
@@ -111,6 +112,11 @@ class Run:
     def measured(self) -> str:
         """What the column `accuracy` is, as axes name it."""
         return f"test {self.measure}"
+
+    @property
+    def exchanges(self) -> int:
+        """How often a model was sent, down or up."""
+        return 2 * self.participants * self.rounds if self.transfers is None else self.transfers
 
     @property
     def identity(self) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from logging import getLogger
+from typing import TYPE_CHECKING
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -17,6 +18,10 @@ from ...errors import ClientError, ConfigError
 from ...text import described
 from .messages import Answer, Hello, Question
 from .node_store import NodeStore
+from .overdue import Overdue, until_overdue
+
+if TYPE_CHECKING:
+    from .client import Node
 
 LOG = getLogger("flwr")  # its lines reach the output of `join`
 SHARE_ERRORS = "share-errors"
@@ -40,6 +45,8 @@ def errors_stay_here(settings: Mapping[str, object]) -> Iterator[None]:
     """
     try:
         yield
+    except Overdue:
+        raise
     except Exception as error:
         if settings.get(SHARE_ERRORS) is True:
             raise ClientError(described(error)) from error
@@ -62,23 +69,26 @@ def train(message: Message, context: Context) -> Message:
     """Answer a question."""
     question = Question.read(message.content)
     try:
-        with errors_stay_here(context.node_config):
+        with until_overdue(message.metadata.created_at, question.seconds), errors_stay_here(context.node_config):
             answer = _answer(question, context)
-    except ClientError as error:
+    except (ClientError, Overdue) as error:
         answer = Answer(question.round, question.client, fault=str(error))
     return Message(answer.content(), reply_to=message)
 
 
 def _answer(question: Question, context: Context) -> Answer:
+    answer = _node(context).answer(question)
+    if answer.fault and context.node_config.get(SHARE_ERRORS) is not True:
+        LOG.error("%s", answer.fault)
+        return replace(answer, fault=f"its half of the round failed ({IN_LOG})")
+    return answer
+
+
+def _node(context: Context) -> Node:
     from .client import Node
     from .task import Task
 
     task = Task.read(context.run_config)
     data = str(context.node_config.get("data", task.config.data))
     device = str(context.node_config.get("device", "cpu"))
-    node = Node(task, NodeStore.of(context.node_config, context.node_id), data, device)
-    answer = node.answer(question)
-    if answer.fault and context.node_config.get(SHARE_ERRORS) is not True:
-        LOG.error("%s", answer.fault)
-        return replace(answer, fault=f"its half of the round failed ({IN_LOG})")
-    return answer
+    return Node(task, NodeStore.of(context.node_config, context.node_id), data, device)

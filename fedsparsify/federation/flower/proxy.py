@@ -10,14 +10,16 @@ head. Nothing of a request is copied as it came: the proxy writes a new one, wit
 headers from a list and the length as one number. So there is nothing that two parsers could read in two ways. Bodies
 stream in both directions.
 
-Flower reads a whole body before it looks at who sent it. The proxy therefore checks the node's signature first, and
-passes long bodies of registered nodes only.
+Flower reads a whole body before it looks at who sent it, and a SuperLink's database remembers every key that it ever
+admitted. The proxy therefore checks the node's signature first, and passes nothing of a node whose public key does not
+lie in the keys' folder.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import resource
 import signal
@@ -40,6 +42,9 @@ from .signatures import Signatures
 LOG = getLogger("fedsparsify.proxy")
 ANSWER_HEADERS = (b"content-type", b"content-length", b"flwr-version-incompatibility-message")
 FOLLOW_SECONDS = 1.0  # between two looks at the folder of keys
+LEAVE, SHOW = 401, 412  # a SuperNode leaves at the first without a word, and shows what the second says
+FIRST_CALLS = (b"/v1/fleet/activate-node", b"/v1/fleet/register-node")
+NOT_ADMITTED = 2004  # Flower's code
 LOGGED = 1000  # refusals that are written down: a stranger must not be able to fill the disk
 
 
@@ -127,10 +132,11 @@ class Proxy:
                 request = await peer.receive(seconds)
             if not isinstance(request, h11.Request):
                 return False  # it has left
-            registered = self._signatures is None or self._signatures.hold(dict(request.headers))
-            most_bytes = self._limits.body_bytes if registered else self._limits.stranger_bytes
-            head = checked_request(request, most_bytes)
-            await self._pass(peer, head, registered)
+            fault = self._signatures.fault(dict(request.headers)) if self._signatures else ""
+            head = checked_request(request, self._limits.stranger_bytes if fault else self._limits.body_bytes)
+            if fault:
+                raise Refused(SHOW if request.target in FIRST_CALLS else LEAVE, fault)
+            await self._pass(peer, head)
             return peer.http.our_state is h11.DONE and peer.http.their_state is h11.DONE
         except h11.RemoteProtocolError as error:
             await self._refuse(peer, Refused(error.error_status_hint, str(error)), address)
@@ -138,7 +144,7 @@ class Proxy:
             await self._refuse(peer, refused, address)
         return False
 
-    async def _pass(self, peer: Peer, head: h11.Request, keep: bool) -> None:
+    async def _pass(self, peer: Peer, head: h11.Request) -> None:
         """Send the request to the SuperLink on a connection of its own, and its answer back."""
         limits = self._limits
         try:
@@ -162,7 +168,6 @@ class Proxy:
             if not isinstance(answer, h11.Response):
                 raise Refused(502, "the SuperLink gave no answer")
             headers = [(name, value) for name, value in answer.headers if name in ANSWER_HEADERS]
-            headers += [] if keep else [(b"connection", b"close")]
             await peer.send(h11.Response(status_code=answer.status_code, headers=headers))
             while isinstance(event := await superlink.receive(limits.answer_seconds), h11.Data):
                 await peer.send(h11.Data(event.data))
@@ -175,6 +180,8 @@ class Proxy:
         if peer.http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return  # an answer has begun
         text = b"refused\n"
+        if refused.status in (LEAVE, SHOW):  # in the form of Flower's own errors
+            text = json.dumps({"code": NOT_ADMITTED, "detail": f"{refused}."}).encode()
         headers = [(b"content-length", b"%d" % len(text)), (b"connection", b"close")]
         await peer.send(h11.Response(status_code=refused.status, headers=headers))
         await peer.send(h11.Data(text))

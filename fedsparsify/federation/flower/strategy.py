@@ -40,10 +40,10 @@ MANY_ROUNDS = 1000  # for which settings are checked where the rounds are not kn
 class SparseStrategy(FedAvg):
     """Trains a model that is sparser from round to round. Its clients need `ClientApp(mods=[sparse_mod])`.
 
-    `rounds` is what the method's schedule is made for. Left out, it is what `start` is given as `num_rounds`; given,
-    it must be the same. `settings` are the method's own, and those of `FedAvg` go by their names. So do a run's
-    settings of merging (`merge`, `hostile`, `max_samples`, `norm_bound`) and of differential privacy (`epsilon`,
-    `delta`, `dp_noise`, `dp_clip`), which needs `clients`, the number of nodes in all. The metrics of a round say its
+    `rounds` is what the method's schedule is made for. Left out, it is what `start` is given as `num_rounds`; given, it
+    must be the same. `settings` are the method's own, and those of `FedAvg` go by their names. So do a run's settings
+    of merging (`merge`, `hostile`, `max_samples`, `norm_bound`) and of differential privacy (`epsilon`, `delta`,
+    `dp_noise`, `dp_clip`), which needs `clients`, the number of nodes in all. The metrics of a round say its
     `sparsity`, and how many bytes its models took or, of a private run, its `epsilon`.
 
     A node's failure (an error, a damaged answer, metrics that do not fit the others') is logged and left out of the

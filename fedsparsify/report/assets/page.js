@@ -274,7 +274,7 @@ function tableRows() {
   const rows = [], dense = place().dense === null ? null : runsOf(place().series[place().dense])[0];
   for (const one of visible(place().series)) {
     const runs = complete(one).length ? complete(one) : runsOf(one), run = runs[0], finals = runs.map((r) => r.accuracy.at(-1)), other = run !== dense && dense;
-    const all = place().total ? (2 * run.participants * place().total * place().rounds) / 1e6 : null;
+    const all = place().total ? (run.exchanges * place().total) / 1e6 : null;
     rows.push({
       ...look(one), label: one.label + (complete(one).length ? "" : ` (${DATA.live ? "at round" : "stopped at"} ${run.round.at(-1)})`), sparsity: one.sparsity, dense: one.dense, seeds: runs.length, accuracy: mean(finals), low: Math.min(...finals), high: Math.max(...finals),
       epsilon: run.epsilon?.at(-1), params: run.nonzero.at(-1), size: run.modelBytes && run.modelBytes / 1e6, sizeTimes: other && dense.modelBytes / run.modelBytes,

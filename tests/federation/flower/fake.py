@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from itertools import count
 from pathlib import Path
@@ -45,6 +46,7 @@ class FakeGrid:
     def _take(self, message: Message) -> str:
         id = f"message-{next(self._ids)}"
         message.metadata.__dict__["_message_id"] = id
+        message.metadata.__dict__["_created_at"] = time.time()  # nodes here are asked one after another
         node = message.metadata.dst_node_id
         context = self._context(node)
         if message.metadata.message_type == MessageType.QUERY:
