@@ -17,7 +17,7 @@ from ..federation.ledger import Entry
 from .http_server import Reply
 from .status import Status
 
-LAST_ROUND: dict[str, tuple[str, Callable[[Entry], float]]] = {
+LAST_ROUND: dict[str, tuple[str, Callable[[Entry], float | None]]] = {
     "round": ("last round that ended", lambda entry: entry.round),
     "accuracy": ("accuracy on the test samples after the last round", lambda entry: entry.accuracy),
     "loss": ("loss on the test samples after the last round", lambda entry: entry.loss),
@@ -68,7 +68,7 @@ class StatusCollector(Collector):
             return
         last = entries[-1]
         for name, (help, value) in LAST_ROUND.items():
-            if math.isfinite(number := value(last)):
+            if (number := value(last)) is not None and math.isfinite(number):
                 yield GaugeMetricFamily(f"fedsparsify_{name}", help, number)
         phases = GaugeMetricFamily("fedsparsify_phase_seconds", "seconds of the last round, by phase", labels=["phase"])
         for phase, seconds in last.phases.items():
