@@ -39,7 +39,7 @@ def main(words: list[str]) -> None:
         for round in range(1, 5 if network != "vgg16" else 4):
             torch.cuda.synchronize()
             began = time.perf_counter()
-            workers = [federation._worker(round, client) for _ in range(runs) for client in range(10)]
+            workers = [federation._worker(round, client, model) for _ in range(runs) for client in range(10)]
             fits = [next(config.method.client(round, model)) for _ in workers]
             federation.environment.cohort.fit(workers, fits)
             torch.cuda.synchronize()
