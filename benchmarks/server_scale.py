@@ -126,7 +126,7 @@ def main() -> None:
     while True:
         clients.spent, began = 0.0, time.perf_counter()
         try:
-            _, entry = next(rounds)
+            entry = next(rounds).entry
         except StopIteration:
             return
         seconds = time.perf_counter() - began - clients.spent
