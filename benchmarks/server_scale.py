@@ -119,14 +119,14 @@ def main() -> None:
     )
     dataset = load_dataset("digits")
     clients = Clients(told.clients)
-    federation = Measured(config, dataset, clients, KnownMasks(), ServeSettings(deadline=3600))  # type: ignore[arg-type]
+    federation = Measured(config, dataset, clients, KnownMasks(), ServeSettings(deadline=3600.0), told.clients)  # type: ignore[arg-type]
     model = federation.initial()
     print(f"{told.clients} clients, {model.layout.total:,} parameters, before: {resident():.0f} MB")
     rounds = run_rounds(federation, config.method, model, 1, config.rounds, config.seed)
     while True:
         clients.spent, began = 0.0, time.perf_counter()
         try:
-            _, entry = next(rounds)
+            entry = next(rounds).entry
         except StopIteration:
             return
         seconds = time.perf_counter() - began - clients.spent

@@ -71,9 +71,16 @@ class Progress:
         self._empty = {*entry.empty}
         if not self._console.is_terminal and (entry.round % self._step == 0 or entry.round == self._rounds):
             said = f"round {entry.round}/{self._rounds}  {text}  {entry.seconds:.2f} s"
-            names = ("round", "accuracy", "loss", "sparsity", "nonzero", "clients", "seconds")
-            numbers = {name: value for name in names if math.isfinite(value := getattr(entry, name))}
-            self._console.event(said, **numbers, rounds=self._rounds, left_out=len(entry.refused))
+            metrics = {plain(name): value for name, value in entry.metrics.items() if math.isfinite(value)}
+            more: dict[str, object] = {"metrics": metrics} if metrics else {}
+            more |= {**_numbers(entry), "rounds": self._rounds, "left_out": len(entry.refused)}
+            self._console.event(said, "", **more)
+
+
+def _numbers(entry: Entry) -> dict[str, float]:
+    """What a line of JSON says of a round; JSON has no NaN."""
+    names = ("round", "accuracy", "loss", "sparsity", "nonzero", "clients", "seconds", "epsilon")
+    return {name: value for name in names if (value := getattr(entry, name)) is not None and math.isfinite(value)}
 
 
 def summary(config: RunConfig, history: list[Entry], model: Path) -> Table:

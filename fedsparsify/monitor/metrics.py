@@ -22,6 +22,7 @@ LAST_ROUND: dict[str, tuple[str, Callable[[Entry], float | None]]] = {
     "accuracy": ("accuracy on the test samples after the last round", lambda entry: entry.accuracy),
     "loss": ("loss on the test samples after the last round", lambda entry: entry.loss),
     "train_loss": ("mean training loss of the clients in the last round", lambda entry: entry.train_loss),
+    "epsilon": ("privacy that the run has cost so far, under differential privacy", lambda entry: entry.epsilon),
     "sparsity": ("share of the trainable weights that are pruned", lambda entry: entry.sparsity),
     "nonzero_parameters": ("parameters of the model that are left", lambda entry: entry.nonzero),
     "clients": ("clients whose answers were merged in the last round", lambda entry: entry.clients),
@@ -70,6 +71,12 @@ class StatusCollector(Collector):
         for name, (help, value) in LAST_ROUND.items():
             if (number := value(last)) is not None and math.isfinite(number):
                 yield GaugeMetricFamily(f"fedsparsify_{name}", help, number)
+        named = GaugeMetricFamily(
+            "fedsparsify_metric", "a metric that the run names, after the last round", labels=["name"]
+        )
+        for name, number in last.metrics.items():
+            named.add_metric([name], number)
+        yield named
         phases = GaugeMetricFamily("fedsparsify_phase_seconds", "seconds of the last round, by phase", labels=["phase"])
         for phase, seconds in last.phases.items():
             phases.add_metric([phase], seconds)

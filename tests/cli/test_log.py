@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import warnings
@@ -59,7 +60,7 @@ def test_a_tail_gives_each_warning_once(tmp_path):
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_one_line_per_round_with_time_and_level(form, capsys):
     with Progress(LogScreen(form), RunConfig(rounds=40), every_round=True) as progress:
-        progress.show(entry(1))
+        progress.show(entry(1, metrics={"rounds": 3.0, "auc": math.nan}, epsilon=2.0))
         progress.show(entry(2, refused={"client 1": "it\nlies \x1b[31m"}))
         progress.show(entry(3, empty=["fc.weight"]))
     lines = capsys.readouterr().out.splitlines()
@@ -70,6 +71,7 @@ def test_one_line_per_round_with_time_and_level(form, capsys):
         return
     tables = [json.loads(line) for line in lines]
     assert [table["level"] for table in tables] == ["INFO", "WARNING", "INFO", "WARNING", "INFO"]
+    assert tables[0]["metrics"] == {"rounds": 3.0} and tables[0]["epsilon"] == 2.0
     assert tables[0]["accuracy"] == 0.5 and tables[0]["rounds"] == 40 and tables[2]["left_out"] == 1
     assert tables[1]["message"] == "round 2: client 1 was left out: it\\nlies \\x1b[31m"
 

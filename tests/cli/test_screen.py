@@ -67,6 +67,8 @@ def test_a_round_tells_what_a_client_wrote(capsys):
         "round": 1,
         "client_bytes": {},
         "phases": {},
+        "metrics": {},
+        "bounded": {},
         "empty": HOSTILE,
     }
     progress.show(Entry(**entry | {"refused": dict(zip(HOSTILE, HOSTILE, strict=True)) | {"[/x]\n": "[/]"}}))

@@ -7,7 +7,6 @@ import socket
 import ssl
 import threading
 from contextlib import contextmanager
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,12 +17,12 @@ from fedsparsify.cli import cli
 from fedsparsify.config import to_toml
 from fedsparsify.data.presence import check_present
 from fedsparsify.errors import ConfigError, DataError
-from fedsparsify.federation.flower import keys as keys_module
+from fedsparsify.federation.flower import certificates
 from fedsparsify.federation.flower.commands import Keys
 from fedsparsify.federation.flower.keys import make_keys
 from fedsparsify.federation.flower.preflight import check_server, read_address
 from fedsparsify.federation.flower.processes import free_port, stay
-from fedsparsify.federation.flower.proxy import server_tls
+from fedsparsify.federation.flower.proxy_keys import server_tls
 from fedsparsify.federation.flower.serve_settings import ServeSettings
 
 
@@ -93,21 +92,16 @@ def test_data_that_are_not_there_are_noticed_at_once(tmp_path, elsewhere):
 
 def expire(monkeypatch, folder, names: list[str], hosts=("127.0.0.1",)) -> None:
     """Keys of which the certificates of those names ended yesterday."""
-    make, real = keys_module._certificate, datetime.datetime
+    make, now, day = certificates._certificate, datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
 
-    def long_ago(zone):
-        return real.now(zone) - datetime.timedelta(days=keys_module.DAYS + 1)
-
-    then = SimpleNamespace(now=long_ago)
-    past = SimpleNamespace(datetime=then, timedelta=datetime.timedelta, UTC=datetime.UTC)
-
-    def made(name, *arguments):
+    def made(name, key, issuer, signer, hosts, ends):
+        if name not in names:
+            return make(name, key, issuer, signer, hosts, max(ends, now + day))
         with pytest.MonkeyPatch.context() as patch:
-            if name in names:
-                patch.setattr(keys_module, "datetime", past)
-            return make(name, *arguments)
+            patch.setattr(certificates, "_now", lambda: now - 366 * day)
+            return make(name, key, issuer, signer, hosts, now - day)
 
-    monkeypatch.setattr(keys_module, "_certificate", made)
+    monkeypatch.setattr(certificates, "_certificate", made)
     make_keys(folder, list(hosts), 1)
     monkeypatch.undo()
 
