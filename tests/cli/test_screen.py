@@ -71,7 +71,8 @@ def test_a_round_tells_what_a_client_wrote(capsys):
         "bounded": {},
         "empty": HOSTILE,
     }
-    progress.show(Entry(**entry | {"refused": dict(zip(HOSTILE, HOSTILE, strict=True)) | {"[/x]\n": "[/]"}}))
+    told = dict(zip(HOSTILE, HOSTILE, strict=True)) | {"[/x]\n": "[/]"}
+    progress.show(Entry(**entry | {"refused": told, "bounded": told, "metrics": dict.fromkeys(HOSTILE, 0.5)}))
     out = capsys.readouterr().out
     assert harmless(out)
     assert r"[/x]\n was left out: [/]" in out
