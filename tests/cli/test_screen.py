@@ -68,6 +68,7 @@ def test_a_round_tells_what_a_client_wrote(capsys):
         "client_bytes": {},
         "phases": {},
         "empty": HOSTILE,
+        "bounded": dict(zip(HOSTILE, HOSTILE, strict=True)),
     }
     progress.show(Entry(**entry | {"refused": dict(zip(HOSTILE, HOSTILE, strict=True)) | {"[/x]\n": "[/]"}}))
     out = capsys.readouterr().out
