@@ -70,6 +70,7 @@ def test_a_round_tells_what_a_client_wrote(capsys):
         "metrics": {},
         "bounded": {},
         "empty": HOSTILE,
+        "bounded": dict(zip(HOSTILE, HOSTILE, strict=True)),
     }
     told = dict(zip(HOSTILE, HOSTILE, strict=True)) | {"[/x]\n": "[/]"}
     progress.show(Entry(**entry | {"refused": told, "bounded": told, "metrics": dict.fromkeys(HOSTILE, 0.5)}))
