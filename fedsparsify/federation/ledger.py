@@ -49,6 +49,7 @@ class Entry:
     probe_loss: float | None = None
     client_bytes: dict[str, list[int]] = field(default_factory=dict)  # over a network: client → bytes down and up
     phases: dict[str, float] = field(default_factory=dict)  # over a network: seconds by what they went into
+    client_views: dict[str, dict[str, Any]] = field(default_factory=dict)  # metric → mean, worst, … by client
 
     def __repr__(self) -> str:
         names = ("round", "accuracy", "loss", "sparsity", "nonzero", "clients")
@@ -67,6 +68,7 @@ OPTIONAL = (
     "probe_loss",
     "client_bytes",
     "phases",
+    "client_views",
 )
 
 

@@ -6,9 +6,9 @@ In: a federation, a method and the model to start from. Out: per round, the merg
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,6 +28,8 @@ class Evaluated(Protocol):
     def accuracy(self) -> float: ...  # noqa: D102
     @property
     def loss(self) -> float: ...  # noqa: D102
+    @property
+    def client_views(self) -> Mapping[str, dict[str, Any]]: ...  # noqa: D102
 
 
 class Federation(Protocol):
@@ -150,6 +152,7 @@ def run_rounds(
             seconds=time.perf_counter() - began,
             refused=filtered.refused,
             empty=list(after.empty),
+            client_views=dict(evaluation.client_views),
         )
         if probe and mean:
             step = target_of(method, t) - (target_of(method, t - 1) if t > 1 else 0.0)

@@ -5,9 +5,10 @@ In: requests (`Fit`, `Score`). Out: updates. Also the evaluation of a model on t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,6 +53,7 @@ class Evaluation:
 
     accuracy: float
     loss: float
+    client_views: Mapping[str, dict[str, Any]] = field(default_factory=dict)  # where clients evaluate it
 
 
 class Worker:
