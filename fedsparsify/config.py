@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from . import toml
 from .data import check_known, check_seed, parse_split, preset_of
@@ -24,6 +24,7 @@ from .training.settings import UNSET, Training
 from .wire.values import Precision
 
 MAX_COUNT = 2**31 - 1
+HOLDOUT = 0.2  # of a client's samples, where clients evaluate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,16 @@ class RunConfig(Training):
     participation: float = option(1.0, "fraction of the clients that take part in a round")
     min_clients: int = option(1, "a round with fewer usable answers stops the run")
     split: str = option("iid", "how samples are divided among clients: iid, classes:K or dirichlet:ALPHA")
+    evaluate: Literal["server", "clients", "both"] = option(
+        "server",
+        "who evaluates the global model: the server on its test samples, all clients on samples that they hold out, or "
+        "both; with clients no test set is needed, and accuracy is the clients' mean, weighted by samples",
+    )
+    holdout: float = option(
+        UNSET,
+        "fraction of each client's samples that it never trains on, the same share of every class",
+        unset="0.2 where clients evaluate, else 0",
+    )
     device: str = option("cpu", "where to train: cpu, cuda or cuda:N")
     wire: bool = option(True, "send models through the wire format, and count their bytes")
     wire_precision: Precision = option("fp32", "values on the wire; fp32 is lossless")
@@ -70,6 +81,7 @@ class RunConfig(Training):
         with Blaming(kind, "default_momentum"):
             preset_values["momentum"] = kind.default_momentum(preset.momentum if self.optimizer == "sgd" else 0.0)
         preset_values |= self.defaults()
+        preset_values["holdout"] = 0.0 if self.evaluate == "server" else HOLDOUT
         for name, value in preset_values.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -92,6 +104,13 @@ class RunConfig(Training):
         self.check_training()
         if not 0 < self.participation <= 1:
             raise ConfigError(f"participation must lie in (0, 1]. Received: {self.participation!r}.")
+        if not 0 <= self.holdout < 1:
+            raise ConfigError(f"holdout must lie in [0, 1). Received: {self.holdout!r}.")
+        if self.evaluate != "server" and not self.holdout:
+            raise ConfigError(
+                f"evaluate {self.evaluate!r} needs samples that clients hold out: a holdout above 0, such as 0.2. "
+                f"Received: holdout {self.holdout!r}."
+            )
         if self.min_clients > self.participants:
             raise ConfigError(
                 f"min_clients must not exceed the {self.participants} clients that a round asks. "

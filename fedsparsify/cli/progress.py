@@ -90,6 +90,7 @@ def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[t
         ("network", f"{plain(config.network)}, {total:,} parameters"),
         ("clients", f"{config.participants} of {config.clients} per round, {config.rounds} rounds"),
         ("accuracy", f"{last.accuracy:.4f}  (best {best.accuracy:.4f}, round {best.round})"),
+        *_client_rows(config, last),
         ("sparsity", f"{last.sparsity:.4f}  ({last.nonzero:,} parameters left)"),
         ("parameters sent", f"{sent / 1e6:,.1f} million  ({dense / sent:.2f}× fewer than dense)"),
         (
@@ -98,4 +99,20 @@ def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[t
         ),
         ("model file", f"{size:,} bytes  ({4 * total / size:.1f}× smaller than dense float32)"),
         ("time", f"{sum(entry.seconds for entry in history):,.1f} s"),
+    ]
+
+
+def _client_rows(config: RunConfig, last: Entry) -> list[tuple[str, str]]:
+    """What clients measured on the samples that they hold out."""
+    view = last.client_views.get("accuracy")
+    if not view:
+        return []
+    if config.evaluate == "clients":
+        rows = [("measured by", f"{view['clients']} clients: mean over clients, weighted by samples")]
+    else:
+        rows = [("clients' accuracy", f"{view['mean']:.4f}, mean over clients, weighted by samples")]
+    return [
+        *rows,
+        ("worst client", f"{view['worst']:.4f}, client {view['worst_client']}"),
+        ("spread", f"{view['spread']:.4f}, standard deviation over {view['clients']} clients"),
     ]

@@ -42,7 +42,7 @@ class Preprocessing:
 class Dataset:
     """Samples as the network takes them, (n, *shape), and labels 0 … classes − 1.
 
-    Samples become float32, integer labels of any type int64.
+    Samples become float32, integer labels of any type int64. Test samples may be absent (n = 0) where clients evaluate.
     """
 
     name: str
@@ -58,10 +58,12 @@ class Dataset:
             given = as_array(getattr(self, part), f"{self.name}: {part}")
             object.__setattr__(self, part, _labels(given, self.name, part) if part[0] == "y" else _floats(given))
         for x, y, part in ((self.x_train, self.y_train, "train"), (self.x_test, self.y_test, "test")):
-            if x.ndim < 2 or y.shape != (len(x),) or not len(x):
+            if x.ndim < 2 or y.shape != (len(x),) or (part == "train" and not len(x)):
                 raise DataError(
                     f"{self.name}: x_{part} must be (n, …) and y_{part} (n,), n > 0. Received: {x.shape} and {y.shape}."
                 )
+            if not len(x):
+                continue
             if not np.isfinite(x).all():
                 raise DataError(f"{self.name}: x_{part} holds values that are not numbers.")
             if self.classes > MOST_CLASSES:
@@ -88,6 +90,11 @@ class Dataset:
     def shape(self) -> tuple[int, ...]:
         """Shape of one sample."""
         return self.x_train.shape[1:]
+
+    @property
+    def examples(self) -> Floats:
+        """The test samples, or the training samples where there are none."""
+        return self.x_test if len(self.x_test) else self.x_train
 
     @property
     def classes(self) -> int:
@@ -262,7 +269,8 @@ def load_dataset(name: str) -> Dataset:
 
     Args:
         name: `digits`, `fashion-mnist`, `cifar10` or `cifar100`; the path of an `.npz` file with x_train, y_train,
-            x_test and y_test; or `module:function` of your own, which returns these four arrays or a `Dataset`.
+            x_test and y_test; or `module:function` of your own, which returns these four arrays or a `Dataset`. The
+            two of the test half may be absent where clients evaluate.
 
     Returns:
         A `Dataset`: float32 samples `x_train`, `x_test` and int64 labels `y_train`, `y_test`. Bytes of your own
@@ -285,9 +293,9 @@ def load_dataset(name: str) -> Dataset:
     if isinstance(made, Dataset):
         return made
     if not isinstance(made, Mapping):
-        if not isinstance(made, tuple | list) or len(made) != 4:
+        if not isinstance(made, tuple | list) or len(made) not in (2, 4):
             raise DataError(f"{name} must return {', '.join(PARTS)}. Received: {type(made).__name__}.")
-        made = dict(zip(PARTS, made, strict=True))
+        made = dict(zip(PARTS, made, strict=False))
     return _own(name, made)
 
 
@@ -317,7 +325,8 @@ def check_known(name: str) -> None:
 def _read_npz(path: Path, parts: tuple[str, ...] = PARTS) -> dict[str, NDArray[Any]]:
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return {part: file[part] for part in parts}
+            given = PARTS[:2] if not {*PARTS[2:]} & {*file} else parts
+            return {part: file[part] for part in given}
     except FileNotFoundError:
         raise DataError(f"there is no file {path}.") from None
     except KeyError as error:
@@ -332,7 +341,13 @@ def _call(name: str) -> object:
 
 
 def _own(name: str, parts: Mapping[str, object]) -> Dataset:
-    """A data set of a user's arrays: bytes are divided by 255, other numbers stay as they are."""
+    """A data set of a user's arrays: bytes are divided by 255, other numbers stay as they are.
+
+    It may lack both test parts.
+    """
+    if {*PARTS[:2]} <= parts.keys() and not {*PARTS[2:]} & parts.keys():
+        x, y = (as_array(parts[part], f"{name}: {part}") for part in PARTS[:2])
+        parts = {**parts, "x_test": x[:0], "y_test": y[:0]}
     if missing := [part for part in PARTS if part not in parts]:
         raise DataError(f"{name} must give {', '.join(PARTS)}. Missing: {', '.join(missing)}.")
     arrays = {part: as_array(parts[part], f"{name}: {part}") for part in PARTS}

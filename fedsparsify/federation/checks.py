@@ -13,7 +13,7 @@ from torch import nn
 from ..config import RunConfig
 from ..data import Dataset
 from ..data.partition import Indices
-from ..errors import ConfigError
+from ..errors import ConfigError, DataError
 from ..keyed import seeded
 from ..model import SparseModel
 from ..networks import build
@@ -24,9 +24,14 @@ from ..training.worker import SINGLE_SAMPLE, single_sample_error
 
 def check_network(config: RunConfig, dataset: Dataset) -> None:
     """Refuse a network that does not take these samples or give these classes; name the state it will lose."""
+    if config.evaluate != "clients" and not len(dataset.x_test):
+        raise DataError(
+            f"{dataset.name} has no test samples, x_test and y_test, which evaluate {config.evaluate!r} needs. Add "
+            f'them, or evaluate on samples that clients hold out: evaluate = "clients" (--evaluate clients).'
+        )
     first, module = (build(config.network, dataset.shape, dataset.classes, config.seed) for _ in range(2))
     with torch.no_grad():
-        _check_logits(config, dataset, _logits(first.eval(), config, dataset, dataset.x_test))
+        _check_logits(config, dataset, _logits(first.eval(), config, dataset, dataset.examples))
     network = FlatModule(module, torch.device("cpu"))
     before = dict(module.named_parameters())
     logits = _logits(module.train(), config, dataset, dataset.x_train)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+
+from ..training.worker import Evaluation
 
 LOSSES = frozenset({"loss", "error", "mse", "rmse", "mae", "mape", "nll", "perplexity", "brier"})
 MOST_LISTED = 100  # clients whose own values stand in the ledger; with more, a history of many rounds would be too long
@@ -23,6 +25,11 @@ class ClientEvaluation:
 
     samples: int
     metrics: Mapping[str, float]
+
+    @classmethod
+    def of(cls, samples: int, evaluation: Evaluation) -> ClientEvaluation:
+        """What a worker's evaluation says."""
+        return cls(samples, {"accuracy": evaluation.accuracy, "loss": evaluation.loss})
 
 
 def lower_is_better(metric: str) -> bool:
@@ -51,6 +58,18 @@ def client_views(evaluations: Mapping[int, ClientEvaluation]) -> dict[str, dict[
     names = dict.fromkeys(name for one in evaluations.values() for name in one.metrics)
     made = {name: _view(name, evaluations) for name in names}
     return {name: view for name, view in made.items() if view}
+
+
+def seen_by_clients(server: Evaluation | None, evaluations: Mapping[int, ClientEvaluation]) -> Evaluation:
+    """The evaluation of a round that clients took part in.
+
+    Without a test set of the server's own, its accuracy and loss are the clients' means, weighted by samples.
+    """
+    views = client_views(evaluations)
+    if server is not None:
+        return replace(server, client_views=views)
+    accuracy, loss = (float(views.get(name, {}).get("mean", math.nan)) for name in ("accuracy", "loss"))
+    return Evaluation(accuracy, loss, client_views=views)
 
 
 def _view(metric: str, evaluations: Mapping[int, ClientEvaluation]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Environment:
     def graph(self) -> GraphFacts:
         """The graph of the network; a notice where there is none, before any training."""
         return GraphFacts.of(
-            build_for(self._config, self._dataset), torch.from_numpy(self._dataset.x_test[:GRAPH_SAMPLES])
+            build_for(self._config, self._dataset), torch.from_numpy(self._dataset.examples[:GRAPH_SAMPLES])
         )
 
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:

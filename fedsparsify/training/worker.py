@@ -265,11 +265,16 @@ def single_sample_error(who: str, batch_size: int) -> DataError:
     )
 
 
+def evaluation_batch(network: FlatModule, samples: Samples) -> int:
+    """How many samples to evaluate at a time."""
+    on_cpu, large = network.device.type == "cpu", samples.x[0].numel() > 1000
+    return 1000 if on_cpu else 2500 if large else len(samples.y)
+
+
 @torch.no_grad()
 def evaluate(network: FlatModule, model: SparseModel, samples: Samples) -> Evaluation:
     """Accuracy and mean loss of a model."""
-    on_cpu, large = network.device.type == "cpu", samples.x[0].numel() > 1000
-    batch = 1000 if on_cpu else 2500 if large else len(samples.y)
+    batch = evaluation_batch(network, samples)
     network.load(model)
     network.module.eval()
     right = loss = torch.zeros((), device=network.device)
