@@ -17,7 +17,7 @@ from typing import Any
 from ..text import plain
 from ..wire.files import atomic
 from .environments import Environment
-from .runs import Layer, Run, checked_partition, checked_timing, with_tuples
+from .runs import Layer, Run, checked_partition, checked_timing, checked_views, with_tuples
 
 FORMAT = "fedsparsify-runs/1"
 RULE = (
@@ -51,6 +51,10 @@ def thinned(run: Run) -> Run:
         **{name: pick(getattr(run, name)) for name in COLUMNS},
         sent_bytes=pick(run.sent_bytes),
         diagnosis={key: pick(column) for key, column in run.diagnosis.items()},
+        client_views={
+            metric: {key: pick(column) for key, column in columns.items()}
+            for metric, columns in run.client_views.items()
+        },
     )
 
 
@@ -78,6 +82,11 @@ def _packed(run: Run, shared: Mapping[str, object]) -> dict[str, object]:
         made["sent_bytes"] = run.sent_bytes
     if run.diagnosis:
         made["diagnosis"] = {key: [_short(value) for value in column] for key, column in run.diagnosis.items()}
+    if run.client_views:
+        made["client_views"] = {
+            metric: {key: [_short(value) for value in column] for key, column in columns.items()}
+            for metric, columns in run.client_views.items()
+        }
     if run.timing:
         made["timing"] = asdict(run.timing)
     return made
@@ -92,7 +101,9 @@ def unpack(table: Mapping[str, Any]) -> list[Run]:
 
 def _unpacked(made: Mapping[str, Any], shared: Mapping[str, object], partition: list[list[int]] | None) -> Run:
     columns = {name: list(made[name]) for name in COLUMNS}
+    views = checked_views(made.get("client_views", {}))
     optional = [made.get("sent_bytes"), *made.get("diagnosis", {}).values()]
+    optional += [column for one in views.values() for column in one.values()]
     if not columns["round"] or len({len(column) for column in [*columns.values(), *filter(None, optional)]}) != 1:
         raise ValueError(f"the columns of {made['name']} differ in length")
     numbers = [value for column in [*columns.values(), made.get("sent_bytes") or []] for value in column]
@@ -105,6 +116,7 @@ def _unpacked(made: Mapping[str, Any], shared: Mapping[str, object], partition: 
         **columns,
         sent_bytes=made.get("sent_bytes"),
         diagnosis=made.get("diagnosis", {}),
+        client_views=views,
         total=made["total"],
         seconds=float(made["seconds"]),
         layers=[Layer(str(name), int(kept), int(size)) for name, kept, size in made["layers"]],

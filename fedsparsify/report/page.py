@@ -85,6 +85,7 @@ def _environment(environment: Environment, many: bool) -> dict[str, object]:
         "clients": environment.clients,
         "network": plain(environment.table.get("network", "")),
         "rounds": environment.runs[0].rounds,
+        "measured": " or ".join(dict.fromkeys(run.measured for run in runs)),
         "total": environment.total,
         "levels": sorted({one.sparsity for one in series if one.sparsity is not None}),
         "settings": _lines(shared),
@@ -125,6 +126,7 @@ def _run(run: Run, shared: dict[str, object]) -> dict[str, object]:
         "seconds": run.seconds,
         "timing": asdict(run.timing) if run.timing else None,
         "diagnosis": run.diagnosis,
+        "clients": run.client_views,
         "settings": _lines({key: value for key, value in flat(run.table).items() if key not in shared}),
     }
 

@@ -12,6 +12,7 @@ import numpy as np
 
 # Columns that the history has only with `diagnose`.
 DIAGNOSTICS = ("purged_norm", "purge_bound", "paper_bound", "gradient_norm", "probe_loss")
+VIEWS = ("mean", "worst", "spread")  # columns of a metric that clients measured
 PLACE = ("data", "network", "clients", "participation", "split", "rounds", "epochs")
 INCIDENTAL = ("device", "checkpoint_every", "wire", "diagnose", "min_clients")  # change no result
 
@@ -50,6 +51,7 @@ class Run:
     sent_params: list[int]
     sent_bytes: list[int] | None = None
     diagnosis: dict[str, list[float | None]] = field(default_factory=dict)
+    client_views: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)  # metric → mean, worst, spread
     total: int | None = None  # values of the dense model; None: unknown
     seconds: float = 0.0
     layers: list[Layer] = field(default_factory=list)
@@ -92,6 +94,11 @@ class Run:
     def identity(self) -> str:
         """All settings that affect the result."""
         return json.dumps({k: v for k, v in self.table.items() if k not in INCIDENTAL}, sort_keys=True)
+
+    @property
+    def measured(self) -> str:
+        """The accuracy's name on axes: of the server's test samples, or of clients' held-out ones."""
+        return "accuracy, mean over clients" if self.table.get("evaluate") == "clients" else "test accuracy"
 
     def check(self) -> None:
         """Refuse settings that are not those of a run: some are required, and all are plain values."""
@@ -164,3 +171,14 @@ def checked_timing(value: object) -> Timing | None:
     if not all(isinstance(part, int | float) and part > 0 for part in asdict(timing).values()):
         raise ValueError("not a timing")
     return timing
+
+
+def checked_views(value: object) -> dict[str, dict[str, list[float | None]]]:
+    """What clients measured, or an error if the value is not that."""
+    if not isinstance(value, dict) or not all(isinstance(one, dict) and {*one} == {*VIEWS} for one in value.values()):
+        raise ValueError("not what clients measured")
+    made = {str(metric): {key: list(column) for key, column in columns.items()} for metric, columns in value.items()}
+    numbers = [number for columns in made.values() for column in columns.values() for number in column]
+    if not all(number is None or isinstance(number, int | float) for number in numbers):
+        raise ValueError("what clients measured is not numbers")
+    return made

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .environments import Environment, Series
 from .paper import Printed, printed_rows
-from .runs import Timing
+from .runs import Run, Timing
 from .style import label_of, look_of
 
 SERVED_SECONDS = 60  # the paper counts iterations in a minute
@@ -174,6 +174,12 @@ def accuracies(environment: Environment) -> Table:
     return Table(environment.title, names, tuple(rows), frozenset(beside))
 
 
+def last_view(run: Run, key: str) -> float | None:
+    """What clients measured of the last model's accuracy."""
+    view = run.client_views.get("accuracy")
+    return view[key][-1] if view else None
+
+
 def every_run(environments: Sequence[Environment]) -> Table:
     """One line per run, with every value that our tables show."""
     rows = []
@@ -191,6 +197,7 @@ def every_run(environments: Sequence[Environment]) -> Table:
                         Cell(run.round[-1], "d"),
                         Cell(run.accuracy[-1], ".4f"),
                         Cell(sum(tail) / len(tail), ".4f"),
+                        *(Cell(last_view(run, key), ".4f") for key in ("worst", "spread")),
                         Cell(run.nonzero[-1], "d"),
                         Cell(run.model_bytes, "d"),
                         Cell(run.paper_params[-1], "d"),
@@ -203,7 +210,8 @@ def every_run(environments: Sequence[Environment]) -> Table:
                     )
                 )
     columns = (
-        *("environment", "method", "sparsity", "seed", "rounds", "accuracy", "mean of the last rounds", "params"),
+        *("environment", "method", "sparsity", "seed", "rounds", "accuracy", "mean of the last rounds"),
+        *("worst client", "spread over clients", "params"),
         *("model bytes", "paper's params", "sent params", "sent bytes", "latency ms", "items/s", "seconds", "run"),
     )
     return Table("runs", columns, tuple(rows))

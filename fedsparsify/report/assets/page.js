@@ -33,6 +33,8 @@ function setup() {
   $("rounds-at").addEventListener("change", () => { drawRounds(); drawLayers(); });
   $("layers-log").addEventListener("change", drawLayers);
   $("theorem-run").addEventListener("change", drawTheorem);
+  $("clients-run").addEventListener("change", () => { fillMetrics(); drawClients(); });
+  $("clients-metric").addEventListener("change", drawClients);
   $("run").addEventListener("change", showConfig);
   $("copy").addEventListener("click", copyConfig);
   let width = innerWidth;
@@ -73,6 +75,10 @@ function choose() {
   const diagnosed = place().runs.map((run, i) => [String(i), run.name]).filter(([i]) => Object.keys(place().runs[i].diagnosis).length);
   $("theorem-figure").hidden = !diagnosed.length;
   fill($("theorem-run"), diagnosed, diagnosed[0]?.[0]);
+  const viewed = place().runs.map((run, i) => [String(i), run.name]).filter(([i]) => Object.keys(place().runs[i].clients).length);
+  $("clients-figure").hidden = !viewed.length;
+  fill($("clients-run"), viewed, viewed[0]?.[0]);
+  fillMetrics();
   showSummary();
   showConfig();
   drawAll();
@@ -91,6 +97,8 @@ function showSummary() {
     rows.push(["method", place().series[0].label], ["accuracy", fixed(4)(run.accuracy.at(-1))], ["parameters left", last.toLocaleString("en") + (place().total ? ` (${((100 * last) / place().total).toFixed(1)} %)` : "")]);
     if (run.modelBytes) rows.push(["model file", `${run.modelBytes.toLocaleString("en")} bytes`]);
     if (run.bytes) rows.push(["sent", `${fixed(1)(run.bytes.at(-1))} MB`]);
+    const view = viewOf([run]);
+    if (view.worst !== undefined) rows.push(["worst client", fixed(4)(view.worst)], ["spread over clients", fixed(4)(view.spread)]);
     rows.push(["time", `${fixed(0)(run.seconds)} s`]);
   } else {
     const best = place().series.filter((one) => complete(one).length && one.sparsity >= 0.9).sort((a, b) => final(b) - final(a))[0];
@@ -107,7 +115,7 @@ function showSummary() {
 
 const final = (one) => mean(complete(one).map((run) => run.accuracy.at(-1)));
 
-function drawAll() { drawSparsity(); drawRounds(); drawLayers(); drawData(); drawTheorem(); showTable(); }
+function drawAll() { drawSparsity(); drawRounds(); drawLayers(); drawData(); drawClients(); drawTheorem(); showTable(); }
 
 function drawSparsity() {
   const done = visible(place().sets.methods.map((i) => place().series[i])).filter((one) => complete(one).length);
@@ -124,7 +132,7 @@ function drawSparsity() {
   const theirs = place().paper.filter((row) => levels.includes(row.sparsity));
   if (theirs.length && !state.hidden.has(DATA.looks["fedsparsify-global"].label)) lines.set("*", {name: "the paper's FedSparsify-Global", ...DATA.looks["fedsparsify-global"], marker: "*", star: true, points: theirs.map((row) => ({x: across(row.sparsity), y: row.accuracy}))});
   const x = log ? {label: "sparsity", log: true, text: (left) => +(1 - left).toFixed(4), ticks: levels.map((s) => 1 - s)} : {label: "sparsity", names: levels.map(String)};
-  drawChart($("sparsity-chart"), {label: `Final accuracy against sparsity, ${place().title}`, lines: [...lines.values()], levels: flat, x, y: {label: "test accuracy", log: $("sparsity-y-log").checked, format: fixed(4)}});
+  drawChart($("sparsity-chart"), {label: `Final accuracy against sparsity, ${place().title}`, lines: [...lines.values()], levels: flat, x, y: {label: place().measured, log: $("sparsity-y-log").checked, format: fixed(4)}});
 }
 
 const look = (one) => ({colour: one.colour, dark: one.dark, marker: one.marker});
@@ -151,7 +159,7 @@ function drawRounds() {
     return {name: one.label, colour: one.colour, dark: one.dark, points};
   });
   const accuracy = yKey === "accuracy";
-  drawChart($("rounds-chart"), {label: `${accuracy ? "Accuracy" : "Parameters left"} against ${names[xKey]}, ${place().title}`, lines, x: {label: names[xKey], log: $("rounds-x-log").checked}, y: {label: accuracy ? "test accuracy" : "parameters left", log: $("rounds-y-log").checked, zero: !accuracy, format: accuracy ? fixed(4) : fixed(0)}});
+  drawChart($("rounds-chart"), {label: `${accuracy ? "Accuracy" : "Parameters left"} against ${names[xKey]}, ${place().title}`, lines, x: {label: names[xKey], log: $("rounds-x-log").checked}, y: {label: accuracy ? place().measured : "parameters left", log: $("rounds-y-log").checked, zero: !accuracy, format: accuracy ? fixed(4) : fixed(0)}});
 }
 
 function drawLayers() {
@@ -172,6 +180,23 @@ function drawData() {
   const shown = place().partition.length, all = place().holders;
   $("data-about").textContent = "Samples of each client, by class." + (all > shown ? ` The first ${shown} of ${all.toLocaleString("en")} clients.` : "");
   drawHoldings($("data-chart"), place().partition);
+}
+
+function fillMetrics() {
+  if ($("clients-figure").hidden) return;
+  const known = Object.keys(place().runs[+$("clients-run").value].clients), now = $("clients-metric").value;
+  fill($("clients-metric"), known.map((name) => [name, name]), known.includes(now) ? now : known[0]);
+}
+
+function drawClients() {
+  if ($("clients-figure").hidden) return;
+  const run = place().runs[+$("clients-run").value], metric = $("clients-metric").value, view = run.clients[metric];
+  const points = (column) => view[column].map((y, i) => ({x: run.round[i], y, spread: view.spread[i] ?? 0})).filter((p) => p.y !== null);
+  const lines = [
+    {name: "mean over clients", colour: DATA.sequence[0], dark: DATA.sequenceDark[0], points: points("mean").map((p) => ({...p, low: p.y - p.spread, high: p.y + p.spread, note: `± ${fixed(4)(p.spread)}`}))},
+    {name: "worst client", colour: DATA.sequence[1], dark: DATA.sequenceDark[1], dashed: true, points: points("worst")},
+  ];
+  drawChart($("clients-chart"), {label: `${metric} at the clients, ${run.name}`, lines, x: {label: "round"}, y: {label: metric, format: fixed(4)}});
 }
 
 function drawTheorem() {
@@ -199,6 +224,18 @@ const COLUMNS = [
   ["Latency, ms", (row) => cell(row.latency, short(row.latency ?? 0) + times(row.latencyTimes))],
   ["Items/s", (row) => cell(row.speed, fixed(0)(row.speed ?? 0) + times(row.speedTimes))],
 ];
+const CLIENT_COLUMNS = [
+  ["Worst client", (row) => cell(row.worst, fixed(4)(row.worst ?? 0))],
+  ["Spread", (row) => cell(row.spread, fixed(4)(row.spread ?? 0))],
+];
+
+// Worst client and spread after the last round, mean over seeds.
+function viewOf(runs) {
+  const known = runs.map((run) => run.clients.accuracy).filter((view) => view && view.worst.at(-1) !== null);
+  return known.length ? {worst: mean(known.map((view) => view.worst.at(-1))), spread: mean(known.map((view) => view.spread.at(-1)))} : {};
+}
+
+const columns = () => (place().runs.some((run) => run.clients.accuracy) ? [...COLUMNS.slice(0, 3), ...CLIENT_COLUMNS, ...COLUMNS.slice(3)] : COLUMNS);
 
 function tableRows() {
   const rows = [], dense = place().dense === null ? null : runsOf(place().series[place().dense])[0];
@@ -207,7 +244,7 @@ function tableRows() {
     const all = place().total ? (2 * run.participants * place().total * place().rounds) / 1e6 : null;
     rows.push({
       ...look(one), label: one.label + (complete(one).length ? "" : ` (stopped at ${run.round.at(-1)})`), sparsity: one.sparsity, dense: one.dense, seeds: runs.length, accuracy: mean(finals), low: Math.min(...finals), high: Math.max(...finals),
-      params: run.nonzero.at(-1), size: run.modelBytes && run.modelBytes / 1e6, sizeTimes: other && dense.modelBytes / run.modelBytes,
+      ...viewOf(runs), params: run.nonzero.at(-1), size: run.modelBytes && run.modelBytes / 1e6, sizeTimes: other && dense.modelBytes / run.modelBytes,
       paper: run.paper, paperTimes: other && all / run.paper, sent: run.sent.at(-1), sentTimes: other && all / run.sent.at(-1), bytes: run.bytes?.at(-1), bytesTimes: other && run.bytes && (4 * all) / run.bytes.at(-1),
       latency: run.timing?.latency_ms, latencyTimes: other && run.timing && dense.timing && dense.timing.latency_ms / run.timing.latency_ms, speed: run.timing?.items_per_second, speedTimes: other && run.timing && dense.timing && run.timing.items_per_second / dense.timing.items_per_second,
     });
@@ -218,14 +255,14 @@ function tableRows() {
 }
 
 function showTable() {
-  const head = $("table").querySelector("thead tr"), body = $("table").querySelector("tbody");
-  head.replaceChildren(...COLUMNS.map(([name], i) => {
+  const shown = columns(), head = $("table").querySelector("thead tr"), body = $("table").querySelector("tbody");
+  head.replaceChildren(...shown.map(([name], i) => {
     const th = document.createElement("th"), button = Object.assign(document.createElement("button"), {type: "button", textContent: name});
     th.scope = "col";
-    if (state.sort === i) th.setAttribute("aria-sort", state.down ? "descending" : "ascending");
+    if (state.sort === name) th.setAttribute("aria-sort", state.down ? "descending" : "ascending");
     button.addEventListener("click", () => {
-      state.down = state.sort === i ? !state.down : i > 1;
-      state.sort = i;
+      state.down = state.sort === name ? !state.down : i > 1;
+      state.sort = name;
       showTable();
       $("table").querySelectorAll("thead button")[i].focus();
     });
@@ -233,8 +270,9 @@ function showTable() {
     return th;
   }));
   const rows = tableRows();
-  if (state.sort !== null) {
-    const value = (row) => COLUMNS[state.sort][1](row).value, sign = state.down ? -1 : 1;
+  const sorting = shown.find(([name]) => name === state.sort);
+  if (sorting) {
+    const value = (row) => sorting[1](row).value, sign = state.down ? -1 : 1;
     rows.sort((a, b) => {
       const [x, y] = [value(a), value(b)], lacks = (v) => v === null || v === undefined || Number.isNaN(v);
       if (lacks(x) || lacks(y)) return lacks(x) - lacks(y);
@@ -244,7 +282,7 @@ function showTable() {
   body.replaceChildren(...rows.map((row) => {
     const tr = document.createElement("tr");
     if (row.theirs) tr.className = "theirs";
-    COLUMNS.forEach(([, make], i) => {
+    shown.forEach(([, make], i) => {
       const td = Object.assign(document.createElement("td"), {textContent: make(row).text});
       if (!i && !row.theirs) td.prepend(swatch(row));
       tr.append(td);
