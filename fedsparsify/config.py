@@ -24,6 +24,7 @@ from .training.settings import UNSET, Training
 from .wire.values import Precision
 
 MAX_COUNT = 2**31 - 1
+STOP_ON = ("accuracy", "loss", "train_loss")
 HOLDOUT = 0.2  # of a client's samples, where clients evaluate
 
 
@@ -65,6 +66,14 @@ class RunConfig(Training):
         "fraction of each client's samples that it never trains on, the same share of every class",
         unset="0.2 where clients evaluate, else 0",
     )
+    patience: int | None = option(
+        None,
+        "stop the run after this many rounds without an improvement, once the final sparsity is reached; the model is "
+        "that of the last round",
+        shown="none: all rounds",
+    )
+    stop_on: str = option("accuracy", "metric that patience watches: accuracy, loss or train_loss")
+    min_delta: float = option(0.0, "improvement that patience does not count, up to this size")
     device: str = option("cpu", "where to train: cpu, cuda or cuda:N")
     wire: bool = option(True, "send models through the wire format, and count their bytes")
     wire_precision: Precision = option("fp32", "values on the wire; fp32 is lossless")
@@ -111,6 +120,12 @@ class RunConfig(Training):
                 f"evaluate {self.evaluate!r} needs samples that clients hold out: a holdout above 0, such as 0.2. "
                 f"Received: holdout {self.holdout!r}."
             )
+        if self.patience is not None:
+            check_at_least("patience", self.patience, 1)
+        if self.stop_on not in STOP_ON:
+            raise ConfigError(f"stop_on must be one of {', '.join(STOP_ON)}. Received: {self.stop_on!r}.")
+        if not 0 <= self.min_delta < float("inf"):
+            raise ConfigError(f"min_delta must be 0 or more. Received: {self.min_delta!r}.")
         if self.min_clients > self.participants:
             raise ConfigError(
                 f"min_clients must not exceed the {self.participants} clients that a round asks. "

@@ -62,6 +62,8 @@ class Progress:
         for name in sorted({*entry.empty} - self._empty):
             self._console.print(f"round {entry.round}: no weight is left in {plain(name)}", style="yellow")
         self._empty = {*entry.empty}
+        if entry.stopped:
+            self._console.print(f"Stopped early after round {entry.round} of {self._rounds}: {entry.stopped}.")
         tenth = max(1, self._rounds // 10)
         if not self._console.is_terminal and (entry.round % tenth == 0 or entry.round == self._rounds):
             self._console.print(f"round {entry.round}/{self._rounds}  {text}  {entry.seconds:.2f} s")
@@ -88,7 +90,7 @@ def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[t
     taken = sum((entry.download_bytes or 0) + (entry.upload_bytes or 0) for entry in history)
     return [
         ("network", f"{plain(config.network)}, {total:,} parameters"),
-        ("clients", f"{config.participants} of {config.clients} per round, {config.rounds} rounds"),
+        ("clients", f"{config.participants} of {config.clients} per round, {_rounds(config, last)} rounds"),
         ("accuracy", f"{last.accuracy:.4f}  (best {best.accuracy:.4f}, round {best.round})"),
         *_client_rows(config, last),
         ("sparsity", f"{last.sparsity:.4f}  ({last.nonzero:,} parameters left)"),
@@ -100,6 +102,11 @@ def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[t
         ("model file", f"{size:,} bytes  ({4 * total / size:.1f}× smaller than dense float32)"),
         ("time", f"{sum(entry.seconds for entry in history):,.1f} s"),
     ]
+
+
+def _rounds(config: RunConfig, last: Entry) -> str:
+    """How many rounds were run."""
+    return f"{last.round} of {config.rounds}" if last.stopped else str(config.rounds)
 
 
 def _client_rows(config: RunConfig, last: Entry) -> list[tuple[str, str]]:

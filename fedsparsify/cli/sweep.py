@@ -54,13 +54,16 @@ def command(file: Path, out: Path | None, resume: bool, device: str | None, max_
     task = live.add_task(f"{len(runs)} runs", total=total)
 
     def show(planned: Planned, entry: Entry) -> None:
-        done[planned.name] = entry.round
+        ended = bool(entry.stopped) or entry.round == planned.config.rounds
+        done[planned.name] = planned.config.rounds if ended else entry.round
         text = f"{planned.name}: round {entry.round}, accuracy {entry.accuracy:.3f}"
         live.update(task, completed=sum(done.values()), description=text)
         for client, reason in entry.refused.items():
             said = f"{planned.name}, round {entry.round}: {client} was left out: {reason}"
             console.print(said, style="yellow")
-        if not console.is_terminal and entry.round == planned.config.rounds:
+        if entry.stopped:
+            console.print(f"{planned.name} stopped early after round {entry.round}: {entry.stopped}.")
+        if not console.is_terminal and ended:
             console.print(f"{planned.name}: accuracy {entry.accuracy:.4f}, sparsity {entry.sparsity:.4f}")
 
     try:

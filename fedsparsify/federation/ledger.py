@@ -49,6 +49,7 @@ class Entry:
     probe_loss: float | None = None
     client_bytes: dict[str, list[int]] = field(default_factory=dict)  # over a network: client → bytes down and up
     phases: dict[str, float] = field(default_factory=dict)  # over a network: seconds by what they went into
+    stopped: str = ""  # why the run stopped early after this round
     client_views: dict[str, dict[str, Any]] = field(default_factory=dict)  # metric → mean, worst, … by client
 
     def __repr__(self) -> str:
@@ -69,6 +70,7 @@ OPTIONAL = (
     "client_bytes",
     "phases",
     "client_views",
+    "stopped",
 )
 
 
@@ -76,7 +78,9 @@ def line(entry: Entry) -> str:
     """A round as the file holds it; what was not asked for, and what only a network has, is left out."""
     table = asdict(entry)
     return (
-        json.dumps({name: table[name] for name in table if name not in OPTIONAL or table[name] not in (None, {}, [])})
+        json.dumps(
+            {name: table[name] for name in table if name not in OPTIONAL or table[name] not in (None, {}, [], "")}
+        )
         + "\n"
     )
 

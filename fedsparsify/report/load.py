@@ -91,6 +91,7 @@ def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
         layers=layers,
         model_bytes=size,
         partition=_checked(checked_partition, folder / "partition.json", name, notes),
+        stopped=plain(lines[-1].get("stopped") or "", 300),
         timing=_checked(checked_timing, folder / "inference.json", name, notes),
     )
     try:

@@ -87,6 +87,8 @@ def _packed(run: Run, shared: Mapping[str, object]) -> dict[str, object]:
             metric: {key: [_short(value) for value in column] for key, column in columns.items()}
             for metric, columns in run.client_views.items()
         }
+    if run.stopped:
+        made["stopped"] = run.stopped
     if run.timing:
         made["timing"] = asdict(run.timing)
     return made
@@ -122,6 +124,7 @@ def _unpacked(made: Mapping[str, Any], shared: Mapping[str, object], partition: 
         layers=[Layer(str(name), int(kept), int(size)) for name, kept, size in made["layers"]],
         model_bytes=made["model_bytes"],
         partition=partition,
+        stopped=plain(made.get("stopped", ""), 300),
         timing=checked_timing(made.get("timing")),
     )
     run.check()

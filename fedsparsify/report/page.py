@@ -112,6 +112,7 @@ def _run(run: Run, shared: dict[str, object]) -> dict[str, object]:
         "name": run.name,
         "seed": run.seed,
         "complete": run.complete,
+        "stopped": run.stopped,
         "participants": run.participants,
         "round": run.round,
         "accuracy": run.accuracy,

@@ -58,6 +58,7 @@ class Run:
     model_bytes: int | None = None
     partition: list[list[int]] | None = None  # (clients, classes)
     timing: Timing | None = None
+    stopped: str = ""  # why it stopped early
 
     @property
     def method(self) -> str:
@@ -82,8 +83,8 @@ class Run:
 
     @property
     def complete(self) -> bool:
-        """Whether all rounds are done."""
-        return self.round[-1] >= self.rounds
+        """Whether all rounds are done, or the run stopped early by its own rule."""
+        return self.round[-1] >= self.rounds or bool(self.stopped)
 
     @property
     def participants(self) -> int:

@@ -73,6 +73,7 @@ class Server:
         self.log = link.home / "superlink.log"
         self.proxy_log = link.home / "proxy.log"
         self._shown = -1  # the last round that was shown
+        self._stopped = False  # whether the run stopped early after it
 
     @contextmanager
     def open(self) -> Iterator[Server]:
@@ -116,13 +117,13 @@ class Server:
                 for entry in read_history(folder.history) if folder.history.exists() else []:
                     if entry.round > self._shown:
                         show(entry)
-                        self._shown = entry.round
+                        self._shown, self._stopped = entry.round, bool(entry.stopped)
                 if self._proxy and self._proxy.poll() is not None:
                     words = _last_words(self.proxy_log)
                     raise RunError(f"the proxy is gone, and nodes cannot reach the server: {words}  ({self.proxy_log})")
                 if alive:
                     time.sleep(0.5)
-        if folder.model.exists() and self._shown == rounds:
+        if folder.model.exists() and (self._shown == rounds or self._stopped):
             return True
         if self._superlink.poll() is not None:
             raise RunError(f"the SuperLink is gone: {_last_words(self.log)}  ({self.log})")

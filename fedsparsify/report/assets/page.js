@@ -95,6 +95,7 @@ function showSummary() {
   if (place().runs.length === 1) {
     const run = place().runs[0], last = run.nonzero.at(-1);
     rows.push(["method", place().series[0].label], ["accuracy", fixed(4)(run.accuracy.at(-1))], ["parameters left", last.toLocaleString("en") + (place().total ? ` (${((100 * last) / place().total).toFixed(1)} %)` : "")]);
+    if (run.stopped) rows.push(["stopped early", `after round ${run.round.at(-1)}: ${run.stopped}`]);
     if (run.modelBytes) rows.push(["model file", `${run.modelBytes.toLocaleString("en")} bytes`]);
     if (run.bytes) rows.push(["sent", `${fixed(1)(run.bytes.at(-1))} MB`]);
     const view = viewOf([run]);
@@ -241,7 +242,7 @@ function tableRows() {
   const rows = [], dense = place().dense === null ? null : runsOf(place().series[place().dense])[0];
   for (const one of visible(place().series)) {
     const runs = complete(one).length ? complete(one) : runsOf(one), run = runs[0], finals = runs.map((r) => r.accuracy.at(-1)), other = run !== dense && dense;
-    const all = place().total ? (2 * run.participants * place().total * place().rounds) / 1e6 : null;
+    const all = place().total ? (2 * run.participants * place().total * run.round.at(-1)) / 1e6 : null;
     rows.push({
       ...look(one), label: one.label + (complete(one).length ? "" : ` (stopped at ${run.round.at(-1)})`), sparsity: one.sparsity, dense: one.dense, seeds: runs.length, accuracy: mean(finals), low: Math.min(...finals), high: Math.max(...finals),
       ...viewOf(runs), params: run.nonzero.at(-1), size: run.modelBytes && run.modelBytes / 1e6, sizeTimes: other && dense.modelBytes / run.modelBytes,
