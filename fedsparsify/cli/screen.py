@@ -23,3 +23,29 @@ class Screen(Console):
     def show_command(self, command: str) -> None:
         """Print a command of another program that is about to run."""
         self.print(f"$ {command}", style="dim", soft_wrap=True)
+
+    def result(self, text: str) -> None:
+        """Nothing: what `--quiet` leaves of the ending is part of what was printed already."""
+
+
+class QuietScreen(Screen):
+    """With `--quiet`: warnings and errors, on stderr; then the result, one line on stdout."""
+
+    def print(self, *objects: Any, **more: Any) -> None:
+        """Print what is yellow or red."""
+        if more.get("style") in ("yellow", "red"):
+            super().print(*objects, **more)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Not for bars."""
+        return False
+
+    def result(self, text: str) -> None:
+        """Print the result."""
+        print(visible(text))
+
+
+def screen(quiet: bool, json: bool) -> Screen:
+    """Where a command prints, with the flags of `OUTPUT`."""
+    return QuietScreen(stderr=True) if quiet else Screen(stderr=json)
