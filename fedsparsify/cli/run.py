@@ -51,8 +51,8 @@ def _parameters() -> list[click.Parameter]:
         click.Option(["--resume"], is_flag=True, help="go on where the run in --out stopped"),
         click.Option(
             ["--track"],
-            type=click.Choice(["tensorboard", "mlflow"]),
-            help="also send every round to TensorBoard or MLflow",
+            type=click.Choice(["tensorboard", "mlflow", "wandb"]),
+            help="also send every round to TensorBoard, MLflow or Weights & Biases",
         ),
         *OUTPUT,
     ]
