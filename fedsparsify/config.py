@@ -70,7 +70,7 @@ class RunConfig(Training):
         None,
         "stop the run after this many rounds without an improvement, once the final sparsity is reached; the model is "
         "that of the last round",
-        shown="none: all rounds",
+        unset="none: all rounds",
     )
     stop_on: str = option("accuracy", "metric that patience watches: accuracy, loss or train_loss")
     min_delta: float = option(0.0, "improvement that patience does not count, up to this size")
