@@ -25,7 +25,7 @@ from . import errors
 if TYPE_CHECKING:
     from .average import majority, weighted
     from .config import RunConfig
-    from .data.datasets import load_dataset
+    from .data.load import load_dataset
     from .data.partition import partition
     from .federation.ledger import Entry
     from .federation.run import Result, run

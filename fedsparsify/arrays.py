@@ -6,6 +6,7 @@ between rounds; only these functions tell the two apart. Torch is imported only 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -137,6 +138,24 @@ def add_scaled(total: Array, array: Array, weight: float) -> None:
     for start in range(0, len(total), CHUNK):
         piece = slice(start, start + CHUNK)
         total[piece] += np.multiply(array[piece], weight, dtype=np.float64)
+
+
+def distance(one: Array, other: Array) -> float:
+    """‖one − other‖ in double precision, both on the same device; float32 overflows where training diverges."""
+    if not isinstance(one, np.ndarray):
+        return float((one.double() - _tensor(other).double()).norm())
+    total = 0.0
+    for start in range(0, len(one), CHUNK):
+        piece = slice(start, start + CHUNK)
+        apart = np.subtract(one[piece], other[piece], dtype=np.float64)
+        total += float(apart @ apart)
+    return math.sqrt(total)
+
+
+def places(mask: BoolArray, most: int) -> Array:
+    """Up to `most` entries that are true, evenly spaced among them, as an index."""
+    found = np.flatnonzero(mask) if isinstance(mask, np.ndarray) else mask.nonzero().flatten()
+    return found[:: max(1, -(-len(found) // most))]
 
 
 def all_finite(array: Array) -> bool:

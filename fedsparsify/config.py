@@ -14,22 +14,23 @@ from pathlib import Path
 from typing import Any, Literal
 
 from . import toml
+from .aggregation.settings import MergeSettings
 from .data import check_known, check_seed, parse_split, preset_of
 from .errors import ConfigError
 from .methods import METHODS, Blaming, Method, check_unchanging, method_class, target_of
 from .options import complete_docstring, option, read_settings, settings
 from .schedule import check_at_least
+from .tasks import check_task, metrics_of, targets_of
 from .text import plain
 from .training.settings import UNSET, Training
 from .wire.values import Precision
 
 MAX_COUNT = 2**31 - 1
-STOP_ON = ("accuracy", "loss", "train_loss")
 HOLDOUT = 0.2  # of a client's samples, where clients evaluate
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(Training):
+class RunConfig(MergeSettings, Training):
     """One run: data, network, method and how they are federated. Frozen; every setting is checked when it is made.
 
     Besides the settings below it takes `method` (a name in `METHODS`, `module:Class`, a table with a `name`, or a
@@ -55,7 +56,12 @@ class RunConfig(Training):
     clients: int = option(10, "number of clients")
     participation: float = option(1.0, "fraction of the clients that take part in a round")
     min_clients: int = option(1, "a round with fewer usable answers stops the run")
-    split: str = option("iid", "how samples are divided among clients: iid, classes:K or dirichlet:ALPHA")
+    split: str = option(
+        "iid", "how samples are divided among clients: iid, classes:K, dirichlet:ALPHA, column or module:function"
+    )
+    metrics: tuple[str, ...] = option(
+        (), "what models are measured by, such as accuracy,macro-f1 or module:function; none: the usual of the loss"
+    )
     evaluate: Literal["server", "clients", "both"] = option(
         "server",
         "who evaluates the global model: the server on its test samples, all clients on samples that they hold out, or "
@@ -72,7 +78,11 @@ class RunConfig(Training):
         "that of the last round",
         unset="none: all rounds",
     )
-    stop_on: str = option("accuracy", "metric that patience watches: accuracy, loss or train_loss")
+    stop_on: str = option(
+        UNSET,
+        "what patience watches: accuracy, a metric of the run, loss or train_loss",
+        unset="accuracy or first metric",
+    )
     min_delta: float = option(0.0, "improvement that patience does not count, up to this size")
     device: str = option("cpu", "where to train: cpu, cuda or cuda:N")
     wire: bool = option(True, "send models through the wire format, and count their bytes")
@@ -90,7 +100,7 @@ class RunConfig(Training):
         with Blaming(kind, "default_momentum"):
             preset_values["momentum"] = kind.default_momentum(preset.momentum if self.optimizer == "sgd" else 0.0)
         preset_values |= self.defaults()
-        preset_values["holdout"] = 0.0 if self.evaluate == "server" else HOLDOUT
+        preset_values |= {"holdout": 0.0 if self.evaluate == "server" else HOLDOUT, "stop_on": self._watched()[0]}
         for name, value in preset_values.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -122,8 +132,8 @@ class RunConfig(Training):
             )
         if self.patience is not None:
             check_at_least("patience", self.patience, 1)
-        if self.stop_on not in STOP_ON:
-            raise ConfigError(f"stop_on must be one of {', '.join(STOP_ON)}. Received: {self.stop_on!r}.")
+        if self.stop_on not in (known := self._watched()):
+            raise ConfigError(f"stop_on must be one of {', '.join(known)}. Received: {self.stop_on!r}.")
         if not 0 <= self.min_delta < float("inf"):
             raise ConfigError(f"min_delta must be 0 or more. Received: {self.min_delta!r}.")
         if self.min_clients > self.participants:
@@ -133,7 +143,12 @@ class RunConfig(Training):
             )
         if self.wire_precision != "fp32" and not self.wire:
             raise ConfigError(f"wire_precision needs the wire. Received: {self.wire_precision!r} with wire off.")
+        self.check_merging(self.method, self.method_name)
+        usual = {"diagnose": False, "min_clients": 1, "evaluate": "server", "max_samples": 0}
+        others = {name: (getattr(self, name, value), value) for name, value in usual.items()}
+        self.check_privacy(self.method, self.method_name, self.clients, others)
         parse_split(self.split)
+        check_task(self.loss, self.metrics)
         target_of(self.method, 1)  # building it checks the method's settings against the number of rounds
 
     def __repr__(self) -> str:
@@ -142,6 +157,13 @@ class RunConfig(Training):
         shown |= {} if sparsity is None else {"sparsity": sparsity}
         shown |= {"rounds": self.rounds, "clients": self.clients}
         return f"RunConfig({', '.join(f'{name}={plain(repr(value))}' for name, value in shown.items())}, …)"
+
+    def _watched(self) -> tuple[str, ...]:
+        """What early stopping can watch: accuracy where there is one, the run's metrics, and losses."""
+        targets = targets_of(self.loss)
+        accuracy = ("accuracy",) if targets in (None, "classes") else ()
+        metrics = metrics_of(self.metrics, targets) if targets else tuple(self.metrics)
+        return tuple(dict.fromkeys((*accuracy, *metrics, "loss", "train_loss")))
 
     @property
     def participants(self) -> int:
@@ -163,13 +185,13 @@ class RunConfig(Training):
         }
 
     def differences(self, other: RunConfig) -> list[str]:
-        """Settings in which two runs differ; `device` does not count."""
+        """Settings in which two runs differ; `device` and `epsilon`, a budget that may be raised, do not count."""
         mine, theirs = _flat(self.table()), _flat(other.table())
         names = sorted(mine.keys() | theirs.keys())
         return [
             f"{name} {theirs.get(name)!r} is now {mine.get(name)!r}"
             for name in names
-            if name != "device" and mine.get(name) != theirs.get(name)
+            if name not in ("device", "epsilon") and mine.get(name) != theirs.get(name)
         ]
 
 

@@ -74,6 +74,8 @@ class Setting:
             return None
         if self.length is None:
             return self._one(value, name, value)
+        if isinstance(value, str) and self.length == -1 and self.type is str:
+            value = [word.strip() for word in value.split(",") if word.strip()]
         if not isinstance(value, list | tuple) or self.length not in (-1, len(value)):
             many = "a list" if self.length < 0 else f"a list of {self.length} values"
             raise ConfigError(f"{name} must be {many}. Received: {value!r}.")

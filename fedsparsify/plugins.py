@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import reprlib
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,7 +18,8 @@ def load_named(name: str, known: Mapping[str, object], what: str) -> Any:
     if name in known:
         return known[name]
     if ":" not in name:
-        raise ConfigError(f"there is no {what} {name!r}. {nearest(name, known)} Your own is named module:attribute.")
+        near = f"{nearest(name, known)} " if known else ""
+        raise ConfigError(f"there is no {what} {name!r}. {near}Your own is named module:attribute.")
     module_name, _, attribute = name.partition(":")
     here = os.getcwd()
     if here not in sys.path:
@@ -50,5 +52,5 @@ def call_named(function: Callable[..., Any], name: str, what: str, *arguments: o
     except FedSparsifyError:
         raise
     except Exception as error:
-        given = f"({', '.join(map(repr, arguments))})"
+        given = f"({', '.join(map(reprlib.repr, arguments))})"
         raise ConfigError(f"{what} {name!r}: {name}{given} raised {described(error)}.") from error

@@ -17,7 +17,7 @@ from .federation.ledger import Entry
 SHOWN = (
     *("accuracy", "loss", "train_loss", "sparsity", "target_sparsity", "nonzero", "download_params", "upload_params"),
     *("download_bytes", "upload_bytes", "seconds", "purged_norm", "purge_bound", "paper_bound", "gradient_norm"),
-    "probe_loss",
+    *("probe_loss", "epsilon"),
 )
 
 
@@ -31,8 +31,9 @@ class Tracker(Protocol):
 def _numbers(entry: Entry) -> dict[str, float]:
     table = asdict(entry)
     found = {name: float(table[name]) for name in SHOWN if table[name] is not None}
+    found |= {name.replace(":", "."): float(value) for name, value in entry.metrics.items()}
     for metric, view in entry.client_views.items():
-        found |= {f"clients/{metric}/{key}": float(view[key]) for key in ("mean", "worst", "spread")}
+        found |= {f"clients/{metric.replace(':', '.')}/{key}": float(view[key]) for key in ("mean", "worst", "spread")}
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
@@ -99,7 +100,7 @@ def _mlflow(config: RunConfig, folder: Path) -> Iterator[Tracker]:
         raise ConfigError(f"MLflow takes no run: {str(error).splitlines()[0]}") from error
     with started as active:
         client, run_id = mlflow.MlflowClient(), active.info.run_id
-        logged = max((point.step for point in client.get_metric_history(run_id, "accuracy")), default=-1)
+        logged = max((point.step for point in client.get_metric_history(run_id, "sparsity")), default=-1)
         mlflow.log_params(_settings(config))
 
         class Experiment:

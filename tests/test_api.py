@@ -74,6 +74,8 @@ def test_every_error_has_one_base():
 CORE = {"arrays", "errors", "options", "schedule", "model", "scores", "average", "state"}
 ALLOWED = {
     "errors": set(),
+    "tasks": {"errors"},
+    "preprocessing": {"errors", "model"},
     "text": set(),
     "toml": {"errors"},
     "options": {"errors", "toml"},
@@ -89,25 +91,51 @@ ALLOWED = {
     "average": {"arrays", "errors", "model"},
     "state": {"arrays", "model"},
     "methods": CORE | {"plugins", "purging", "text"},
-    "data": {"errors", "model", "plugins"},
+    "aggregation": CORE | {"methods"},
+    "data": {"errors", "model", "notices", "plugins", "preprocessing", "tasks"},
     # Of training, only its settings: the rest needs torch.
-    "config": {"errors", "options", "schedule", "methods", "data", "text", "toml", "training", "wire"},
+    "config": {
+        "aggregation",
+        "errors",
+        "options",
+        "schedule",
+        "methods",
+        "data",
+        "tasks",
+        "text",
+        "toml",
+        "training",
+        "wire",
+    },
     "ops": {"errors", "graph"},
     "wire": {"errors", "model", "graph", "ops"},
     "native": set(),
-    "inference": {"arrays", "errors", "graph", "model", "native", "ops", "wire"},
+    "inference": {"arrays", "errors", "graph", "model", "native", "ops", "preprocessing", "wire"},
     "keyed": set(),
     "networks": {"errors", "graph", "inference", "keyed", "model", "notices", "ops", "plugins", "wire"},
-    "training": CORE | {"methods", "data", "keyed", "native", "networks", "notices"},
+    "training": CORE | {"methods", "data", "keyed", "native", "networks", "notices", "plugins", "tasks", "text"},
     "federation": CORE
-    | {"methods", "data", "config", "keyed", "networks", "training", "wire", "notices", "stopping", "text", "toml"},
+    | {
+        *("aggregation", "methods", "data", "config", "keyed", "networks", "tasks", "training", "wire"),
+        *("notices", "stopping", "text", "toml"),
+    },
     "track": {"config", "errors", "federation"},
-    "report": {"errors", "methods", "options", "text", "toml", "training", "wire"},  # training.settings alone
+    "report": {"errors", "methods", "options", "tasks", "text", "toml", "training", "wire"},  # training.settings alone
     "export": {"errors", "graph", "model", "ops", "wire"},
     "engines": {"export", "graph", "model", "ops", "wire"},
     "cli": {
+        "aggregation",
         *("config", "data", "engines", "errors", "export", "federation", "inference", "methods", "model", "options"),
-        *("report", "stopping", "text", "track", "training", "wire"),  # training.settings alone
+        *(
+            "preprocessing",
+            "report",
+            "stopping",
+            "tasks",
+            "text",
+            "track",
+            "training",
+            "wire",
+        ),  # training.settings alone
     },
 }
 HEAVY = {
@@ -122,6 +150,9 @@ HEAVY = {
     "numba": {"training", "inference", "native"},
     "llvmlite": {"training", "inference", "native"},
     "safetensors": {"export"},
+    "sklearn": {"training"},
+    "datasets": set(),
+    "torchmetrics": set(),
 }
 
 

@@ -69,7 +69,7 @@ def test_a_resolved_config_reads_back_as_the_same_run(config, tmp_path):
         ({"method": "fedsparsify-globl"}, "Did you mean 'fedsparsify-global'?"),
         ({"method": {"sparsity": 0.9}}, "must have a name"),
         ({"method": 3}, "must be a name"),
-        ({"method": "fedavg", "sparsity": 0.9}, "has no setting 'method.sparsity'. It has none."),
+        ({"method": "fedavg", "sparsity": 0.9}, "has no setting 'method.sparsity'. Choose from: correction"),
         ({"sparsity": 95}, "Did you mean 0.95?"),
         ({"method": {"name": "fedsparsify-global", "start": 31}}, "t_0"),
         ({"method": {"name": "oneshot-ft", "tune": 30}}, "leave a round to train"),
@@ -121,4 +121,13 @@ def test_the_file_is_plain_toml():
         "score": "magnitude",
         "exclude": [],
         "min_density": 0.0,
+        "server_optimizer": "sgd",
+        "server_lr": "none",
+        "server_momentum": 0.9,
+        "server_beta2": 0.99,
+        "server_tau": 0.001,
+        "server_bias_correction": False,
+        "correction": "none",
+        "correction_strength": 0.1,
     }
+    assert list(table["method"])[:2] == ["name", "sparsity"]

@@ -50,7 +50,7 @@ def own(elsewhere):
             "own_things:breaks",
             r"'own_things:breaks': own_things:breaks\(\) raised KeyError: 'samples' \(.*line",
         ),
-        ("own_things:nothing", "own_things:nothing must return x_train, .*Received: NoneType"),
+        ("own_things:nothing", "own_things:nothing must give x_train, .*Received: NoneType"),
         ("own_things:number", "data set 'own_things:number' must name a function. Received: int"),
         ("own_things:ragged", "x_train must be an array of numbers. Received: list"),
         ("own_unwritten:f", "importing 'own_unwritten' raised SyntaxError: .*line 1"),
@@ -98,9 +98,9 @@ def test_labels_of_every_integer_type(kind):
 @pytest.mark.parametrize(
     ("y", "says"),
     [
-        (np.array([0.0, 1.0, 0.0, 1.0]), "mine: y_train must hold integer classes. Received: float64"),
-        (np.array([True, False, True, False]), "integer classes. Received: bool"),
-        (np.array(["a", "b", "a", "b"]), "must hold numbers. Received: <U1"),
+        (np.array([0.0, 1.0, 0.5, 1.0]), "mine: y_train must hold integer classes.* Received: 0.5. For regression"),
+        (np.array([0.0, 1.0, np.nan, 1.0]), "integer classes.* Received: nan"),
+        (np.array(["a", "b", "a", "b"]), r"must hold numbers. Received: text \(<U1\).*numpy.unique"),
         (np.array([0, 1, 2, 2**40]), "of at most 1,048,576 classes. Received: 1,099,511,627,776 in y_train"),
         (np.array([0, 1, 2, 2**64 - 1], np.uint64), "classes from 0 on. Received: 18446744073709551615"),
         (np.array([0, 1, 2, -1]), "must lie in 0 … 2.*Received: -1 … 2"),
@@ -109,7 +109,7 @@ def test_labels_of_every_integer_type(kind):
 )
 def test_other_labels(y, says):
     with pytest.raises(DataError, match=says):
-        Dataset("mine", X, y, X, y)
+        Dataset("mine", X, y, X, y, targets="classes")
 
 
 @pytest.mark.parametrize(
@@ -129,3 +129,10 @@ def test_other_samples(x, says):
 def test_samples_of_other_types_become_float32():
     for kind in ("f2", "f8", "i4", "u1", "?"):
         assert Dataset("mine", X.astype(kind), np.zeros(4, int), X, np.zeros(4, int)).x_train.dtype == np.float32
+
+
+def test_integers_stay_integers():
+    y = np.zeros(4, int)
+    made = Dataset("tokens", X.astype("u2"), y, X.astype("i4"), y)
+    assert made.x_train.dtype == made.x_test.dtype == np.int64
+    assert made.with_floats().x_train.dtype == np.float32

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fedsparsify.federation.flower.commands import Link, environment_variables, shown, supernode
 from fedsparsify.federation.flower.processes import Server, free_port, running
+from fedsparsify.stopping import EXIT_CODE, listen
 
 NODES = 2
 
@@ -38,4 +39,8 @@ def main(which: str) -> int:
 if __name__ == "__main__":
     if len(sys.argv) != 2 or sys.argv[1] not in ("dense", "sparse"):
         sys.exit("usage: python run.py dense|sparse")
-    sys.exit(main(sys.argv[1]))
+    listen()  # SIGTERM ends everything that was started, as Ctrl-C does
+    try:
+        sys.exit(main(sys.argv[1]))
+    except KeyboardInterrupt:
+        sys.exit(EXIT_CODE)

@@ -12,6 +12,7 @@ from ..options import Setting, settings
 from .size import Size
 
 PATH = click.Path(path_type=Path)
+PORT = click.IntRange(1, 65535)
 MAX_MEMORY = click.option(
     "--max-memory",
     type=Size(),

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 import numpy as np
 
-from ..data.datasets import Preprocessing
-from ..errors import DataError, ModelError
+from ..errors import DataError
 from ..model import Floats
+from ..preprocessing import Preprocessing
 from ..text import plain
 from ..wire.artefact import load_facts
 from .flags import MAX_MEMORY, PATH
@@ -24,7 +24,10 @@ from .screen import Screen
 @click.option("--threads", type=click.IntRange(1), help="threads to use  [default: all]")
 @MAX_MEMORY
 def command(model: Path, images: Path, out: Path | None, threads: int | None, max_memory: int | None) -> None:
-    """Run a sparse model over images (.npy: floats as the network takes them, or raw bytes) and print their classes."""
+    """Run a sparse model over images and print their classes, labels or values.
+
+    IMAGES is a .npy file: floats as the network takes them, or raw bytes, which are prepared as in training.
+    """
     from ..inference import Engine
 
     facts = load_facts(model)
@@ -39,7 +42,16 @@ def command(model: Path, images: Path, out: Path | None, threads: int | None, ma
         return
     labels = facts.get("labels")
     names = [plain(label) for label in labels] if isinstance(labels, list) else []
-    for best in logits.reshape(len(logits), -1).argmax(1):
+    table = logits.reshape(len(logits), -1)
+    if facts.get("targets") == "values":
+        for row in table:
+            click.echo(" ".join(f"{value:.6g}" for value in row))
+        return
+    if facts.get("targets") == "labels":
+        for row in table:
+            click.echo(", ".join(names[i] if i < len(names) else str(i) for i in np.flatnonzero(row > 0)) or "-")
+        return
+    for best in table.argmax(1):
         click.echo(names[best] if best < len(names) else best)
 
 
@@ -52,22 +64,8 @@ def _images(path: Path, facts: Mapping[str, object]) -> Floats:
     if not isinstance(images, np.ndarray) or images.ndim < 2 or images.dtype.kind not in "fiub":
         raise DataError(f"{path} must hold one array of numbers, (images, …). Received: {_described(images)}.")
     if images.dtype == np.uint8 and "preprocessing" in facts:
-        return _preprocessing(facts["preprocessing"], images.shape[1])(images)
+        return Preprocessing.read(facts["preprocessing"], images.shape[1])(images)
     return images.astype(np.float32)
-
-
-def _preprocessing(said: object, channels: int) -> Preprocessing:
-    """The preprocessing that a file states, checked."""
-    match said:
-        case {"divisor": int() | float() as divisor, "mean": list() as mean, "std": list() as std}:
-            numbers = [divisor, *mean, *std]
-            known = all(isinstance(number, int | float) and abs(number) < 1e38 for number in numbers)
-            if known and all([divisor, *std]) and len(mean) == len(std) in (0, 1, channels):
-                return Preprocessing(float(divisor), tuple(mean), tuple(std))
-    raise ModelError(
-        "the file's preprocessing must be a divisor and, for each channel, mean and std, none of them 0 but the mean. "
-        f"Received: {said!r:.80}. Give prepared floats instead of bytes."
-    )
 
 
 def _described(images: object) -> str:

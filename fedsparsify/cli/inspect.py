@@ -56,6 +56,8 @@ def _told(facts: dict[str, object]) -> list[str]:
     """What the file says of itself, in a line or two."""
     names = ("network", "data", "method", "rounds", "accuracy")
     told = [f"{name} {plain(facts[name], 80)}" for name in names if name in facts]
+    if isinstance(metrics := facts.get("metrics"), dict):
+        told += [f"{plain(name, 40)} {plain(value, 80)}" for name, value in metrics.items()]
     graph = facts.get("graph")
     runs = (
         f"graph of {len(graph)} nodes"

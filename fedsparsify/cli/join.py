@@ -8,21 +8,28 @@ import click
 
 from ..errors import ConfigError
 from ..stopping import EXIT_CODE, ending, uninterrupted
-from .flags import PATH
+from .flags import PATH, PORT
 from .screen import Screen
 
 
 @click.command("join")
 @click.option("--superlink", required=True, metavar="HOST:PORT", help="where the server listens")
 @click.option("--data", help="your samples: FILE.npz or module:function  [default: your part of the run's data set]")
-@click.option("--client", type=int, help="your number among the clients  [default: the server gives you one]")
+@click.option(
+    "--client", type=click.IntRange(0), help="your number among the clients  [default: the server gives you one]"
+)
 @click.option("--ca", type=PATH, help="certificate of the federation's CA (ca.crt)")
 @click.option("--key", type=PATH, help="your private key (node-I)")
 @click.option("--insecure", is_flag=True, help="without encryption and without a key: for trials only")
 @click.option("--folder", type=PATH, help="where this node keeps masks and momentum  [default: nodes/NUMBER-OR-KEY]")
 @click.option("--device", default="cpu", show_default=True, help="where to train: cpu, cuda or cuda:N")
-@click.option("--port", type=int, help="local port of the SuperNode's own  [default: a free one]")
-@click.option("--tries", default=0, help="how often to start the SuperNode  [default: as often as it takes]")
+@click.option("--port", type=PORT, help="local port of the SuperNode's own  [default: a free one]")
+@click.option(
+    "--tries",
+    default=0,
+    type=click.IntRange(0),
+    help="how often to start the SuperNode  [default: as often as it takes]",
+)
 def command(
     superlink: str,
     data: str | None,
@@ -41,15 +48,20 @@ def command(
     client then trains on its part of the run's own data set, the same part as in a simulation.
     """
     with uninterrupted():  # an interrupted import may leave half a module
+        from ..data.presence import check_present
         from ..federation.flower.commands import shown, supernode
+        from ..federation.flower.preflight import check_server, read_address
         from ..federation.flower.processes import free_port, stay
 
     console = Screen()
     if insecure == bool(ca and key):
         raise ConfigError("join needs either --ca ca.crt with --key node-I, or --insecure.")
+    read_address(superlink)
     for path in (ca, key):
-        if path and not path.exists():
+        if path and not path.is_file():
             raise ConfigError(f"there is no file {path}.")
+    if data:
+        check_present(data)
     home = (folder or Path("nodes") / (str(client) if client is not None else key.name if key else "own")).resolve()
     told: dict[str, str | int] = {"folder": str(home), "device": device}
     told |= {} if client is None else {"client": client}
@@ -58,8 +70,13 @@ def command(
     command = supernode(superlink, ca, key, port or free_port(), told)
     home.mkdir(parents=True, exist_ok=True)
     console.show_command(shown(command))
+
+    def check() -> None:
+        if ca and key:
+            check_server(superlink, ca, key)
+
     try:
-        return stay(command, home / "flower", tries, console.print)
+        return stay(command, home / "flower", tries, console.print, check)
     except KeyboardInterrupt:
         with ending():
             console.print("Left. Masks and momentum are kept; the same command joins again.")

@@ -12,7 +12,7 @@ from .screen import Screen
 
 @click.command("keys")
 @click.argument("folder", type=PATH)
-@click.option("--nodes", default=10, show_default=True, help="how many nodes to make keys for")
+@click.option("--nodes", default=10, type=click.IntRange(1), show_default=True, help="how many nodes to make keys for")
 @click.option("--host", "hosts", multiple=True, help="a name or address of the server; may be given several times")
 def command(folder: Path, nodes: int, hosts: tuple[str, ...]) -> None:
     """Make a CA, a server certificate and a key for every node.

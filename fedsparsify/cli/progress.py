@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..config import RunConfig
-from ..federation.ledger import Entry
+from ..federation.ledger import Entry, best_of
 from ..text import plain
 from ..wire.artefact import load
 
@@ -53,12 +53,15 @@ class Progress:
     def show(self, entry: Entry) -> None:
         """Show a finished round."""
         self.round = entry.round
-        text = f"accuracy {entry.accuracy:.3f}  sparsity {entry.sparsity:.3f}"
+        text = f"{entry.shown(3)}  sparsity {entry.sparsity:.3f}"
+        text += "" if entry.epsilon is None else f"  ε {entry.epsilon:.3g}"
         self._bar.update(self._task, completed=entry.round, description=text)
         for client, reason in entry.refused.items():
             self._console.print(
                 f"round {entry.round}: {plain(client)} was left out: {plain(reason, 400)}", style="yellow"
             )
+        for client, reason in entry.bounded.items():
+            self._console.print(f"round {entry.round}: {plain(client)}: {plain(reason, 400)}", style="yellow")
         for name in sorted({*entry.empty} - self._empty):
             self._console.print(f"round {entry.round}: no weight is left in {plain(name)}", style="yellow")
         self._empty = {*entry.empty}
@@ -82,7 +85,7 @@ def summary(config: RunConfig, history: list[Entry], model: Path) -> Table:
 def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[tuple[str, str]]:
     """The lines of the summary as pairs of text."""
     last = history[-1]
-    best = max(history, key=lambda entry: entry.accuracy)
+    best = best_of(history)
     total = load(model).layout.total
     sent = sum(entry.download_params + entry.upload_params for entry in history)
     dense = sum((entry.clients + len(entry.refused)) * 2 * total for entry in history if entry.round)
@@ -91,7 +94,8 @@ def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[t
     return [
         ("network", f"{plain(config.network)}, {total:,} parameters"),
         ("clients", f"{config.participants} of {config.clients} per round, {_rounds(config, last)} rounds"),
-        ("accuracy", f"{last.accuracy:.4f}  (best {best.accuracy:.4f}, round {best.round})"),
+        (last.headline, f"{last.shown().split()[-1]}  (best {best.shown().split()[-1]}, round {best.round})"),
+        *((name, f"{value:.4g}") for name, value in last.metrics.items() if name != last.headline),
         *_client_rows(config, last),
         ("sparsity", f"{last.sparsity:.4f}  ({last.nonzero:,} parameters left)"),
         ("parameters sent", f"{sent / 1e6:,.1f} million  ({dense / sent:.2f}× fewer than dense)"),
@@ -99,6 +103,7 @@ def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[t
             "bytes sent",
             f"{taken / 1e6:,.1f} MB  ({4 * dense / taken:.2f}× fewer than dense)" if taken else "not counted",
         ),
+        *([] if last.epsilon is None else [("privacy", _privacy(config, last.epsilon))]),
         ("model file", f"{size:,} bytes  ({4 * total / size:.1f}× smaller than dense float32)"),
         ("time", f"{sum(entry.seconds for entry in history):,.1f} s"),
     ]
@@ -111,15 +116,19 @@ def _rounds(config: RunConfig, last: Entry) -> str:
 
 def _client_rows(config: RunConfig, last: Entry) -> list[tuple[str, str]]:
     """What clients measured on the samples that they hold out."""
-    view = last.client_views.get("accuracy")
+    view = last.client_views.get(last.headline)
     if not view:
         return []
     if config.evaluate == "clients":
         rows = [("measured by", f"{view['clients']} clients: mean over clients, weighted by samples")]
     else:
-        rows = [("clients' accuracy", f"{view['mean']:.4f}, mean over clients, weighted by samples")]
+        rows = [(f"clients' {last.headline}", f"{view['mean']:.4f}, mean over clients, weighted by samples")]
     return [
         *rows,
         ("worst client", f"{view['worst']:.4f}, client {view['worst_client']}"),
         ("spread", f"{view['spread']:.4f}, standard deviation over {view['clients']} clients"),
     ]
+
+
+def _privacy(config: RunConfig, epsilon: float) -> str:
+    return f"ε = {epsilon:.4g} at δ = {config.delta:g}  (noise {config.dp_noise:g}, clipped to {config.dp_clip:g})"

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ..aggregation.settings import MergeSettings
 from ..config import RunConfig, make_config, read_toml
 from ..errors import ConfigError
 from ..federation.ledger import Entry
@@ -42,8 +43,13 @@ def _parameters() -> list[click.Parameter]:
     """The argument and the flags of `run`."""
     return [
         click.Argument(["config"], required=False, type=PATH),
-        *(flag(setting) for name, setting in settings(RunConfig).items() if name not in settings(Training)),
+        *(
+            flag(setting)
+            for name, setting in settings(RunConfig).items()
+            if name not in settings(Training) | settings(MergeSettings)
+        ),
         *(flag(setting, "training: ") for setting in settings(Training).values()),
+        *(flag(setting, "merging: ") for setting in settings(MergeSettings).values()),
         click.Option(["--method"], help="method, see `fedsparsify methods`, or module:Class"),
         *(flag(setting, "method: ") for setting in METHOD_SETTINGS.values()),
         click.Option(["--set", "extra"], multiple=True, metavar="NAME=VALUE", help="any setting of your own method"),

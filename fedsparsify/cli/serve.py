@@ -13,7 +13,7 @@ from ..errors import ConfigError, FedSparsifyError, RunError
 from ..federation.flower.serve_settings import ServeSettings
 from ..stopping import EXIT_CODE, ending, uninterrupted
 from .ending import show_ending, show_stopped
-from .flags import PATH, flags_of
+from .flags import PATH, PORT, flags_of
 from .screen import Screen
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ RESTARTS = 3  # of a ServerApp that was killed
 @click.option("--out", type=PATH, help="folder for the run  [default: runs/NAME-OF-CONFIG]")
 @click.option("--resume", is_flag=True, help="go on where the run in --out stopped")
 @click.option("--host", default="0.0.0.0", show_default=True, help="address to listen at")
-@click.option("--port", default=8000, show_default=True, help="port to listen at")
-@click.option("--superlink-port", type=int, help="the SuperLink's port at 127.0.0.1  [default: a free one, kept]")
+@click.option("--port", type=PORT, default=8000, show_default=True, help="port to listen at")
+@click.option("--superlink-port", type=PORT, help="the SuperLink's port at 127.0.0.1  [default: a free one, kept]")
 @click.option("--keys", type=PATH, help="folder with certificate and nodes' public keys, see `fedsparsify keys`")
 @click.option("--insecure", is_flag=True, help="without encryption and without keys: for trials only")
 @click.option(
@@ -66,6 +66,7 @@ def command(
     console = Screen()
     if (keys is not None) + insecure + ray != 1:
         raise ConfigError("serve needs one of --keys DIR (make it with `fedsparsify keys DIR`), --insecure and --ray.")
+    settings = ServeSettings(**waiting)
     made, folder = _run_of(config, out, resume)
     if made.diagnose:
         raise ConfigError("diagnose looks at training samples, which a server does not have: leave it out.")
@@ -76,11 +77,17 @@ def command(
     secured = Keys(keys) if keys else None
     if secured:
         secured.check()
+        if len(secured.nodes) < made.min_clients:
+            raise ConfigError(
+                f"{keys} holds {len(secured.nodes)} public keys of nodes (*.pub), and a round needs min_clients = "
+                f"{made.min_clients}."
+            )
     task, app = make_task(made, folder), folder.path / "app"
     simulated = made.clients if ray else 0
     inner = superlink_port or last_superlink_port(home) or (port if ray else free_port())
     link = Link(host, port, inner, secured, home, simulated, most_body_bytes(task))
-    told = task.settings() | {"out": str(folder.path.resolve())} | asdict(ServeSettings(**waiting))
+    told = task.settings() | {"out": str(folder.path.resolve())} | asdict(settings)
+    told |= {"nodes": len(secured.nodes)} if secured else {}
     if app_only:
         write_app(app, told | {"resume": resume})
         link.write_connection()
@@ -116,11 +123,11 @@ def command(
 
 def _run_of(config: Path | None, out: Path | None, resume: bool) -> tuple[RunConfig, RunFolder]:
     """The run's config, and its folder."""
-    from ..federation.run import RunFolder
+    from ..federation.run import RunFolder, with_noise
 
     if config is None and not (resume and out):
         raise ConfigError("serve needs a CONFIG.toml; or --resume with the --out of a run.")
     folder = RunFolder(out or Path("runs") / (config.stem if config else ""))
-    made = load_config(config or folder.config)
+    made = with_noise(load_config(config or folder.config))
     folder.check(made, resume)
     return made, folder

@@ -82,7 +82,7 @@ def _sweep_on(
         if lines:
             lines.show(entry, run=planned.name)
         done[planned.name] = planned.config.rounds if ended else entry.round
-        text = f"{planned.name}: round {entry.round}, accuracy {entry.accuracy:.3f}"
+        text = f"{planned.name}: round {entry.round}, {entry.shown(3)}"
         live.update(task, completed=sum(done.values()), description=text)
         for client, reason in entry.refused.items():
             said = f"{planned.name}, round {entry.round}: {client} was left out: {reason}"
@@ -90,7 +90,7 @@ def _sweep_on(
         if entry.stopped:
             console.print(f"{planned.name} stopped early after round {entry.round}: {entry.stopped}.")
         if not console.is_terminal and ended:
-            console.print(f"{planned.name}: accuracy {entry.accuracy:.4f}, sparsity {entry.sparsity:.4f}")
+            console.print(f"{planned.name}: {entry.shown()}, sparsity {entry.sparsity:.4f}")
 
     try:
         with live:
@@ -107,12 +107,15 @@ def _show_ending(console: Screen, out: Path, names: list[str]) -> None:
     """Write the reports of a finished sweep, and print its results."""
     from ..report import write_report, write_sweep_report
 
-    results = Table("run", "accuracy", "sparsity", "parameters sent", title=f"{len(names)} runs in {out}/")
-    for name in names:
-        history = read_history(out / name / "history.jsonl")
+    histories = {name: read_history(out / name / "history.jsonl") for name in names}
+    kinds = {history[-1].headline for history in histories.values()}
+    column = kinds.pop() if len(kinds) == 1 else ""  # runs of several tasks name their measures in the cells
+    results = Table("run", column or "measure", "sparsity", "parameters sent", title=f"{len(names)} runs in {out}/")
+    for name, history in histories.items():
         sent = sum(entry.download_params + entry.upload_params for entry in history)
         last = history[-1]
-        results.add_row(name, f"{last.accuracy:.4f}", f"{last.sparsity:.4f}", f"{sent / 1e6:,.1f} million")
+        shown = last.shown().split()[-1] if column else last.shown()
+        results.add_row(name, shown, f"{last.sparsity:.4f}", f"{sent / 1e6:,.1f} million")
         write_report(out / name)
     console.print(results)
     page = write_sweep_report(out)

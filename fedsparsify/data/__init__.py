@@ -1,6 +1,9 @@
 """Data sets and how they are divided among clients."""
 
-from .datasets import DATASETS, Dataset, Preprocessing, Preset, check_known, load_dataset, load_samples, preset_of
+from ..preprocessing import Preprocessing
+from .dataset import Dataset
+from .datasets import DATASETS, Preset, preset_of
+from .load import as_dataset, check_known, load_dataset, load_samples
 from .partition import check_seed, holdings, parse_split, partition
 
 __all__ = [
@@ -8,6 +11,7 @@ __all__ = [
     "Dataset",
     "Preprocessing",
     "Preset",
+    "as_dataset",
     "check_known",
     "check_seed",
     "holdings",

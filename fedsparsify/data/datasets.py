@@ -1,105 +1,19 @@
-"""The data sets by name, with the paper's settings for each, and data sets of your own."""
+"""The data sets by name, with the paper's settings for each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError
 from ..model import Floats
-from ..plugins import call_named, load_named
+from ..preprocessing import Preprocessing
+from .dataset import Dataset
 from .files import Home
-
-PARTS = ("x_train", "y_train", "x_test", "y_test")
-MOST_CLASSES = 2**20
-
-
-@dataclass(frozen=True)
-class Preprocessing:
-    """From raw pixels to the network's input: x / divisor, then (x − mean) / std per channel."""
-
-    divisor: float = 1.0
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
-
-    def __call__(self, raw: NDArray[Any]) -> Floats:
-        """Raw samples (n, channels, …) as the network takes them."""
-        x = raw.astype(np.float32) / np.float32(self.divisor)
-        if self.mean:
-            shape = (1, -1) + (1,) * (x.ndim - 2)
-            x -= np.asarray(self.mean, np.float32).reshape(shape)
-            x /= np.asarray(self.std, np.float32).reshape(shape)
-        return x
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """Samples as the network takes them, (n, *shape), and labels 0 … classes − 1.
-
-    Samples become float32, integer labels of any type int64. Test samples may be absent (n = 0) where clients evaluate.
-    """
-
-    name: str
-    x_train: Floats
-    y_train: NDArray[np.int64]
-    x_test: Floats
-    y_test: NDArray[np.int64]
-    preprocessing: Preprocessing = Preprocessing()
-    labels: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for part in PARTS:
-            given = as_array(getattr(self, part), f"{self.name}: {part}")
-            object.__setattr__(self, part, _labels(given, self.name, part) if part[0] == "y" else _floats(given))
-        for x, y, part in ((self.x_train, self.y_train, "train"), (self.x_test, self.y_test, "test")):
-            if x.ndim < 2 or y.shape != (len(x),) or (part == "train" and not len(x)):
-                raise DataError(
-                    f"{self.name}: x_{part} must be (n, …) and y_{part} (n,), n > 0. Received: {x.shape} and {y.shape}."
-                )
-            if not len(x):
-                continue
-            if not np.isfinite(x).all():
-                raise DataError(f"{self.name}: x_{part} holds values that are not numbers.")
-            if self.classes > MOST_CLASSES:
-                raise DataError(
-                    f"{self.name}: labels must be 0 … classes − 1, of at most {MOST_CLASSES:,} classes. "
-                    f"Received: {self.classes - 1:,} in y_train."
-                )
-            if y.min() < 0 or y.max() >= self.classes:
-                raise DataError(
-                    f"{self.name}: y_{part} must lie in 0 … {self.classes - 1}, the classes of y_train. "
-                    f"Received: {y.min()} … {y.max()}."
-                )
-        if self.x_train.shape[1:] != self.x_test.shape[1:]:
-            raise DataError(
-                f"{self.name}: train and test samples differ in shape: "
-                f"{self.x_train.shape[1:]} and {self.x_test.shape[1:]}."
-            )
-
-    def __repr__(self) -> str:
-        counts = f"{len(self.x_train):,} + {len(self.x_test):,} samples of shape {self.shape}"
-        return f"Dataset({self.name!r}, {counts}, {self.classes} classes)"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one sample."""
-        return self.x_train.shape[1:]
-
-    @property
-    def examples(self) -> Floats:
-        """The test samples, or the training samples where there are none."""
-        return self.x_test if len(self.x_test) else self.x_train
-
-    @property
-    def classes(self) -> int:
-        """How many classes the training labels name."""
-        return int(self.y_train.max()) + 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,119 +176,3 @@ DATASETS: dict[str, Source] = {
 def preset_of(name: str) -> Preset:
     """The paper's settings for a data set of ours; `Preset()` for your own."""
     return DATASETS[name].preset if name in DATASETS else Preset()
-
-
-def load_dataset(name: str) -> Dataset:
-    """Load a data set by name.
-
-    Args:
-        name: `digits`, `fashion-mnist`, `cifar10` or `cifar100`; the path of an `.npz` file with x_train, y_train,
-            x_test and y_test; or `module:function` of your own, which returns these four arrays or a `Dataset`. The
-            two of the test half may be absent where clients evaluate.
-
-    Returns:
-        A `Dataset`: float32 samples `x_train`, `x_test` and int64 labels `y_train`, `y_test`. Bytes of your own
-        files are divided by 255.
-
-    Raises:
-        ConfigError: if there is no such data set, or your function fails.
-        DataError: if files are absent or damaged, or the arrays do not fit together.
-
-    Example:
-        >>> from fedsparsify import load_dataset
-        >>> load_dataset("digits")
-        Dataset('digits', 1,442 + 355 samples of shape (1, 8, 8), 10 classes)
-    """
-    if name in DATASETS:
-        return DATASETS[name].load()
-    if name.endswith(".npz"):
-        return _own(name, _read_npz(Path(name)))
-    made = _call(name)
-    if isinstance(made, Dataset):
-        return made
-    if not isinstance(made, Mapping):
-        if not isinstance(made, tuple | list) or len(made) not in (2, 4):
-            raise DataError(f"{name} must return {', '.join(PARTS)}. Received: {type(made).__name__}.")
-        made = dict(zip(PARTS, made, strict=False))
-    return _own(name, made)
-
-
-def load_samples(name: str) -> tuple[Floats, NDArray[np.int64]]:
-    """The training samples and labels of a data set. Your own needs no test half."""
-    if name in DATASETS:
-        dataset = load_dataset(name)
-        return dataset.x_train, dataset.y_train
-    made = _read_npz(Path(name), PARTS[:2]) if name.endswith(".npz") else _call(name)
-    if isinstance(made, Dataset):
-        return made.x_train, made.y_train
-    if isinstance(made, tuple | list):
-        made = dict(zip(PARTS, made, strict=False))
-    if not isinstance(made, Mapping) or not {*PARTS[:2]} <= made.keys():
-        raise DataError(f"{name} must return x_train and y_train. Received: {type(made).__name__}.")
-    x, y = made["x_train"], made["y_train"]
-    own = _own(name, dict(zip(PARTS, (x, y, x, y), strict=True)))
-    return own.x_train, own.y_train
-
-
-def check_known(name: str) -> None:
-    """Refuse a name that cannot be a data set, before anything is loaded."""
-    if name not in DATASETS and not name.endswith(".npz") and ":" not in name:
-        load_named(name, DATASETS, "data set")
-
-
-def _read_npz(path: Path, parts: tuple[str, ...] = PARTS) -> dict[str, NDArray[Any]]:
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            given = PARTS[:2] if not {*PARTS[2:]} & {*file} else parts
-            return {part: file[part] for part in given}
-    except FileNotFoundError:
-        raise DataError(f"there is no file {path}.") from None
-    except KeyError as error:
-        raise DataError(f"{path} must hold {', '.join(parts)}. Missing: {error.args[0].split()[0]}.") from None
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise DataError(f"{path} cannot be read as an .npz of plain arrays: {error}") from error
-
-
-def _call(name: str) -> object:
-    """The value of a user's function."""
-    return call_named(load_named(name, DATASETS, "data set"), name, "data set")
-
-
-def _own(name: str, parts: Mapping[str, object]) -> Dataset:
-    """A data set of a user's arrays: bytes are divided by 255, other numbers stay as they are.
-
-    It may lack both test parts.
-    """
-    if {*PARTS[:2]} <= parts.keys() and not {*PARTS[2:]} & parts.keys():
-        x, y = (as_array(parts[part], f"{name}: {part}") for part in PARTS[:2])
-        parts = {**parts, "x_test": x[:0], "y_test": y[:0]}
-    if missing := [part for part in PARTS if part not in parts]:
-        raise DataError(f"{name} must give {', '.join(PARTS)}. Missing: {', '.join(missing)}.")
-    arrays = {part: as_array(parts[part], f"{name}: {part}") for part in PARTS}
-    scale = Preprocessing(255 if arrays["x_train"].dtype == np.uint8 else 1)
-    x_train, x_test = (scale(_floats(arrays[part])) for part in ("x_train", "x_test"))
-    return Dataset(name, x_train, arrays["y_train"], x_test, arrays["y_test"], scale)
-
-
-def as_array(value: object, what: str) -> NDArray[Any]:
-    """An array of real numbers, or an error that says what was received."""
-    try:
-        array = np.asarray(value)
-    except Exception as error:  # numpy and a value's own conversion may raise anything
-        raise DataError(f"{what} must be an array of numbers. Received: {type(value).__name__}; {error}") from error
-    if array.dtype.kind not in "fiub":
-        raise DataError(f"{what} must hold numbers. Received: {array.dtype}.")
-    return array
-
-
-def _floats(array: NDArray[Any]) -> Floats:
-    with np.errstate(over="ignore"):  # values beyond float32 become infinite and are refused
-        return np.ascontiguousarray(array, np.float32) if array.ndim else array.astype(np.float32)
-
-
-def _labels(array: NDArray[Any], name: str, part: str) -> NDArray[np.int64]:
-    if array.dtype.kind not in "iu":
-        raise DataError(f"{name}: {part} must hold integer classes. Received: {array.dtype}.")
-    if array.size and int(array.max()) >= 2**63:
-        raise DataError(f"{name}: {part} must hold classes from 0 on. Received: {array.max()}.")
-    return np.ascontiguousarray(array, np.int64) if array.ndim else array.astype(np.int64)

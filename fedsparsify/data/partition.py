@@ -1,4 +1,4 @@
-"""Divide labelled samples among clients."""
+"""Divide samples among clients: by their labels, by a column of client ids, or by a function of a user's."""
 
 from __future__ import annotations
 
@@ -8,22 +8,29 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ConfigError, DataError, nearest
+from ..plugins import call_named, load_named
 
 Indices: TypeAlias = NDArray[np.int64]
-KINDS = {"iid": "iid", "classes": "classes:K", "dirichlet": "dirichlet:ALPHA"}
+KINDS = {"iid": "iid", "classes": "classes:K", "dirichlet": "dirichlet:ALPHA", "column": "column"}
+OWN = "module:function"
 MOST_SEEDS = 2**63
 DRAWS = 100  # Dirichlet draws in which every client must get a sample at least once
 
 
-def partition(labels: ArrayLike, clients: int, how: str, seed: int = 0) -> list[Indices]:
-    """Divide samples among clients by their labels. Every sample goes to one client; no client is empty.
+def partition(
+    labels: ArrayLike, clients: int, how: str, seed: int = 0, column: ArrayLike | None = None
+) -> list[Indices]:
+    """Divide samples among clients. Every sample goes to one client; no client is empty.
 
     Args:
-        labels: one integer class per sample.
+        labels: one target per sample; `classes:K` and `dirichlet:ALPHA` need integer classes.
         clients: how many clients there are.
-        how: `iid` (at random, equal sizes), `classes:K` (K classes per client; the same for every seed) or
-            `dirichlet:ALPHA` (each class in random proportions; a smaller ALPHA is more uneven).
+        how: `iid` (at random, equal sizes), `classes:K` (K classes per client; the same for every seed),
+            `dirichlet:ALPHA` (each class in random proportions; a smaller ALPHA is more uneven), `column` (by `column`)
+            or `module:function` of your own: called with (labels, clients, seed), it returns one array of sample
+            numbers per client, or one client number per sample.
         seed: of the random draws.
+        column: who holds each sample, for `column`: numbers or names. Clients are numbered in their sorted order.
 
     Returns:
         One array of sample indices per client.
@@ -41,12 +48,23 @@ def partition(labels: ArrayLike, clients: int, how: str, seed: int = 0) -> list[
     kind, value = parse_split(how)
     if clients < 1:
         raise ConfigError(f"clients must be at least 1. Received: {clients!r}.")
-    if flat.size < clients:
-        raise DataError(f"{flat.size:,} samples leave some of {clients:,} clients empty. Use fewer clients.")
+    if len(flat) < clients:
+        raise DataError(f"{len(flat):,} samples leave some of {clients:,} clients empty. Use fewer clients.")
     check_seed(seed)
     rng = np.random.default_rng(seed)
+    if flat.ndim == 1 and flat.dtype.kind == "f" and np.isin(flat, (0, 1)).all():
+        flat = flat.astype(np.int64)  # yes or no
+    if kind in ("classes", "dirichlet") and (flat.ndim != 1 or flat.dtype.kind not in "iub"):
+        raise DataError(
+            f"split {how} needs one class per sample. Received: targets of {flat.dtype}, {flat.shape}. "
+            f"Use iid, column, or a function of your own, {OWN}."
+        )
     if kind == "iid":
-        parts = np.array_split(rng.permutation(flat.size), clients)
+        parts = np.array_split(rng.permutation(len(flat)), clients)
+    elif kind == "column":
+        parts = _by_column(column, clients)
+    elif kind == OWN:
+        parts = _by_function(how, flat, clients, seed)
     elif kind == "classes":
         parts = _by_classes(flat, clients, int(value))
     else:
@@ -63,17 +81,20 @@ def check_seed(seed: int) -> None:
 def parse_split(how: str) -> tuple[str, float]:
     """`classes:2` → ("classes", 2.0)."""
     kind, _, text = how.partition(":")
+    bare = kind in ("iid", "column")
     if kind not in KINDS:
+        if kind and all(part.isidentifier() for part in text.split(".")):
+            return OWN, 0.0
         raise ConfigError(
-            f"split must be one of {', '.join(KINDS.values())}. Received: {how!r}. {nearest(kind, KINDS)}"
+            f"split must be one of {', '.join(KINDS.values())} and {OWN}. Received: {how!r}. {nearest(kind, KINDS)}"
         )
     try:
-        value = float(text) if kind != "iid" else 0.0
-        if (kind == "iid" and text) or (kind == "classes" and value != int(value)):
+        value = 0.0 if bare else float(text)
+        if (bare and text) or (kind == "classes" and value != int(value)):
             raise ValueError
     except ValueError:
         raise ConfigError(f"split must have the form {KINDS[kind]}. Received: {how!r}.") from None
-    if kind != "iid" and not 0 < value < float("inf"):
+    if not bare and not 0 < value < float("inf"):
         raise ConfigError(f"split {KINDS[kind]} takes a positive number. Received: {how!r}.")
     return kind, value
 
@@ -127,7 +148,50 @@ def _by_dirichlet(labels: NDArray[Any], clients: int, alpha: float, rng: np.rand
     )
 
 
+def _by_column(column: ArrayLike | None, clients: int) -> list[Indices]:
+    """One client per id, in the order of the ids."""
+    if column is None:
+        raise DataError(
+            "split column needs a column of client ids, one per training sample: the array 'client' of an .npz, the "
+            "key 'client' of what your function returns, or Dataset(…, clients=…)."
+        )
+    ids, holder = np.unique(np.asarray(column), return_inverse=True)
+    if ids.size != clients:
+        raise ConfigError(
+            f"clients must be {ids.size}, the number of ids in the column of clients. Received: {clients!r}."
+        )
+    return [np.flatnonzero(holder == number) for number in range(clients)]
+
+
+def _by_function(name: str, labels: NDArray[Any], clients: int, seed: int) -> list[Indices]:
+    """What a user's function returns, checked."""
+    made = call_named(load_named(name, {}, "split"), name, "split", labels, clients, seed)
+    what = f"split {name!r} must return one array of sample numbers per client, or one client number per sample"
+    try:
+        arrays = [np.asarray(part) for part in made]
+    except TypeError:
+        raise DataError(f"{what}. Received: {type(made).__name__}.") from None
+    if len(arrays) == len(labels) and all(array.ndim == 0 for array in arrays):
+        holder = np.asarray(made)
+        if holder.dtype.kind not in "iu" or holder.min() < 0 or holder.max() >= clients:
+            raise DataError(f"{what}: clients are 0 … {clients - 1}. Received: {holder.min()} … {holder.max()}.")
+        arrays = [np.flatnonzero(holder == number) for number in range(clients)]
+    if len(arrays) != clients or not all(array.ndim == 1 for array in arrays):
+        raise DataError(f"{what}. Received: {len(arrays):,} entries for {clients:,} clients.")
+    if empty := [number for number, array in enumerate(arrays) if not array.size]:
+        raise DataError(f"split {name!r} leaves client {empty[0]} without samples.")
+    flat = np.concatenate(arrays)
+    if flat.dtype.kind not in "iu" or flat.min() < 0 or flat.max() >= len(labels):
+        raise DataError(f"{what}: samples are 0 … {len(labels) - 1}. Received: {flat.min()} … {flat.max()}.")
+    if len(np.unique(flat)) < flat.size:
+        twice = np.flatnonzero(np.bincount(flat) > 1)[0]
+        raise DataError(f"split {name!r} gives a sample to two clients, or twice to one: sample {twice}.")
+    return arrays
+
+
 def holdings(labels: ArrayLike, parts: list[Indices], classes: int) -> NDArray[np.int64]:
-    """How many samples of each class each client holds, (clients, classes)."""
+    """How many samples of each class each client holds, (clients, classes); without classes one column, all samples."""
     flat: NDArray[Any] = np.asarray(labels)
+    if not classes or flat.ndim > 1:
+        return np.array([[part.size] for part in parts])
     return np.stack([np.bincount(flat[part], minlength=classes) for part in parts])

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..training.worker import Evaluation
+from ..tasks import about
+from ..training.objective import Evaluation
 
 LOSSES = frozenset({"loss", "error", "mse", "rmse", "mae", "mape", "nll", "perplexity", "brier"})
 MOST_LISTED = 100  # clients whose own values stand in the ledger; with more, a history of many rounds would be too long
@@ -29,11 +30,14 @@ class ClientEvaluation:
     @classmethod
     def of(cls, samples: int, evaluation: Evaluation) -> ClientEvaluation:
         """What a worker's evaluation says."""
-        return cls(samples, {"accuracy": evaluation.accuracy, "loss": evaluation.loss})
+        accuracy = {} if evaluation.accuracy is None else {"accuracy": evaluation.accuracy}
+        return cls(samples, {**accuracy, **evaluation.metrics, "loss": evaluation.loss})
 
 
 def lower_is_better(metric: str) -> bool:
-    """Whether a smaller value of the metric is a better one: losses and errors, by the words of their name."""
+    """Whether a smaller value of the metric is a better one; of a user's own, the words of its name decide."""
+    if (known := about(metric)) is not None:
+        return not known.higher
     words = metric.rpartition(":")[2].lower().replace("-", "_").split("_")
     return bool(LOSSES & {*words})
 
@@ -68,8 +72,10 @@ def seen_by_clients(server: Evaluation | None, evaluations: Mapping[int, ClientE
     views = client_views(evaluations)
     if server is not None:
         return replace(server, client_views=views)
-    accuracy, loss = (float(views.get(name, {}).get("mean", math.nan)) for name in ("accuracy", "loss"))
-    return Evaluation(accuracy, loss, client_views=views)
+    names = dict.fromkeys(name for one in evaluations.values() for name in one.metrics)
+    means = {name: float(views[name]["mean"]) if name in views else math.nan for name in names}
+    accuracy, loss = means.pop("accuracy", None), means.pop("loss", math.nan)
+    return Evaluation(accuracy, loss, means, views)
 
 
 def _view(metric: str, evaluations: Mapping[int, ClientEvaluation]) -> dict[str, Any]:

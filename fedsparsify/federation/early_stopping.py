@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ..config import RunConfig
+from ..errors import ConfigError
 from ..methods import target_of
 from ..notices import notice
 from .client_views import lower_is_better
@@ -45,7 +46,7 @@ def stopping_reason(config: RunConfig, history: Sequence[Entry]) -> str:
     for entry in history:
         if entry.round < 1 or entry.target_sparsity < final:
             continue
-        value = float(getattr(entry, config.stop_on))
+        value = _value(entry, config.stop_on)
         if math.isfinite(value) and not sign * value <= sign * best + config.min_delta:
             best, best_round, waited = value, entry.round, 0
         else:
@@ -55,6 +56,14 @@ def stopping_reason(config: RunConfig, history: Sequence[Entry]) -> str:
     by = f" by more than {config.min_delta:g}" if config.min_delta else ""
     known = f"best: {best:.4f} in round {best_round}" if best_round else "it is not a number"
     return f"{config.stop_on} has not improved{by} for {waited} rounds ({known})"
+
+
+def _value(entry: Entry, metric: str) -> float:
+    known = entry.metrics | {name: getattr(entry, name) for name in ("accuracy", "loss", "train_loss")}
+    if known.get(metric) is None:
+        measured = ", ".join(name for name, value in known.items() if value is not None)
+        raise ConfigError(f"stop_on {metric!r} is not measured in this run. It has: {measured}.")
+    return float(known[metric])
 
 
 def check_patience(config: RunConfig) -> None:

@@ -44,6 +44,11 @@ class RunFolder:
         return self.path / "model.fsz"
 
     @property
+    def privacy(self) -> Path:
+        """One line per release of a noised sum, of private runs."""
+        return self.path / "privacy.jsonl"
+
+    @property
     def partition(self) -> Path:
         """How many samples of each class each client holds."""
         return self.path / "partition.json"
@@ -64,7 +69,8 @@ class RunFolder:
 
     def check(self, config: RunConfig, resume: bool = True) -> None:
         """Refuse a folder that holds a run of another configuration, or any run where `resume` is off."""
-        found = [path for path in (self.config, self.history, self.checkpoint, self.model) if _there(path)]
+        mine = (self.config, self.history, self.checkpoint, self.model, self.privacy)
+        found = [path for path in mine if _there(path)]
         if found and not resume:
             raise RunError(
                 f"{self.path} already holds a run ({found[0].name}). "

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import torch
 
+from ..aggregation import Aggregator
+from ..aggregation.privacy import Privacy
+from ..aggregation.releases import Releases
 from ..config import RunConfig, to_toml
 from ..data import Dataset
 from ..errors import RunError
@@ -46,7 +49,7 @@ class Result:
 
     def __repr__(self) -> str:
         last = self.history[-1] if self.history else None
-        ended = f"accuracy {last.accuracy:.4f} after round {last.round}" if last else "no round"
+        ended = f"{last.shown()} after round {last.round}" if last else "no round"
         return f"Result({ended}, {self.model!r})"
 
     @property
@@ -102,6 +105,15 @@ class Journal:
     def clients(self) -> dict[int, State]:
         """What the clients keep, where the run goes on."""
         return self._state.clients if self._state else {}
+
+    def aggregator(self) -> Aggregator:
+        """The aggregation of the run, where it goes on."""
+        config, privacy = self._config, None
+        if config.private:
+            releases = Releases(self._folder.privacy if self._folder else None)
+            releases.check(self._state.round if self._state else 0)
+            privacy = Privacy(config, config.clients, config.participation, config.rounds, releases)
+        return Aggregator(config, [entry.updates for entry in self.ledger.entries], privacy)
 
     def start(self, initial: Callable[[], SparseModel]) -> tuple[SparseModel, int]:
         """The model to go on from, and the first round to run."""
@@ -182,17 +194,19 @@ def _use_own_stream() -> None:
 
 def facts(config: RunConfig, dataset: Dataset, last: Entry, graph: dict[str, object]) -> dict[str, object]:
     """What a model's file says of its training; nothing that differs between equal runs."""
-    scale = dataset.preprocessing
     return {
         "network": config.network,
-        "shape": list(dataset.shape),
-        "classes": dataset.classes,
+        "shape": list(dataset.shape) if isinstance(dataset.shape, tuple) else dataset.shape,
+        "classes": dataset.outputs,
+        "targets": dataset.targets,
+        "loss": config.loss,
         "labels": list(dataset.labels),
-        "preprocessing": {"divisor": scale.divisor, "mean": list(scale.mean), "std": list(scale.std)},
+        "preprocessing": dataset.preprocessing.facts(),
         "method": config.method_name,
         "data": config.data,
         "rounds": last.round,
         "sparsity": last.sparsity,
-        "accuracy": last.accuracy,
+        **({} if last.accuracy is None else {"accuracy": last.accuracy}),
+        **({"metrics": last.metrics} if last.metrics else {}),
         **graph,
     }

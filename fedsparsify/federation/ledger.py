@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ..errors import RunError
+from ..tasks import higher_is_better
+from ..text import plain
 from ..wire.files import atomic
 
 
@@ -27,7 +30,7 @@ class Entry:
     """
 
     round: int
-    accuracy: float
+    accuracy: float | None = None  # None where the task has none
     loss: float
     target_sparsity: float
     sparsity: float
@@ -38,9 +41,13 @@ class Entry:
     paper_params: int  # the same in the paper's convention: uploads at the size after the purge, round 0 for nothing
     download_bytes: int | None = None  # what those values took as bytes, masks and headers included; None: not sent
     upload_bytes: int | None = None
-    train_loss: float
+    train_loss: float | None = None  # None: not published, under differential privacy
     seconds: float
+    metrics: dict[str, float] = field(default_factory=dict)  # further ones that the run names, in its order
     refused: dict[str, str] = field(default_factory=dict)  # client → why its answer was left out
+    bounded: dict[str, str] = field(default_factory=dict)  # client → which bound it broke; it was merged within it
+    updates: dict[str, list[float | None]] = field(default_factory=dict)  # quantity → its value for each client merged
+    epsilon: float | None = None  # under differential privacy: what the run has cost so far
     empty: list[str] = field(default_factory=list)  # trainable tensors of which no weight is left
     purged_norm: float | None = None  # these five where a run diagnoses itself, see diagnosis.py
     purge_bound: float | None = None
@@ -53,14 +60,41 @@ class Entry:
     client_views: dict[str, dict[str, Any]] = field(default_factory=dict)  # metric → mean, worst, … by client
 
     def __repr__(self) -> str:
-        names = ("round", "accuracy", "loss", "sparsity", "nonzero", "clients")
-        return f"Entry({', '.join(f'{name}={getattr(self, name):.6g}' for name in names)}, …)"
+        names = ("loss", "sparsity", "nonzero", "clients")
+        shown = {"round": self.round, self.headline: self.score} | {name: getattr(self, name) for name in names}
+        return f"Entry({', '.join(f'{name}={value:.6g}' for name, value in shown.items())}, …)"
+
+    @property
+    def headline(self) -> str:
+        """What `score` is: accuracy; without it the first metric; without any the loss."""
+        return "accuracy" if self.accuracy is not None else next(iter(self.metrics), "loss")
+
+    @property
+    def score(self) -> float:
+        """The value that a line of text shows."""
+        return self.accuracy if self.accuracy is not None else next(iter(self.metrics.values()), self.loss)
+
+    def shown(self, digits: int = 4) -> str:
+        """`accuracy 0.9123`, or whatever the headline is."""
+        return f"{plain(self.headline, 40)} {self.score:.{digits}{'f' if self.headline == 'accuracy' else 'g'}}"
 
     def __getitem__(self, name: str) -> Any:
         return asdict(self)[name]
 
 
+def best_of(history: Sequence[Entry]) -> Entry:
+    """The round with the best headline; a user's own metric is taken to be better where it is higher."""
+    sign = 1 if higher_is_better(history[-1].headline) else -1
+    return max(history, key=lambda entry: (entry.score == entry.score, sign * entry.score))
+
+
 OPTIONAL = (
+    "accuracy",
+    "metrics",
+    "train_loss",
+    "epsilon",
+    "bounded",
+    "updates",
     "empty",
     "purged_norm",
     "purge_bound",
@@ -164,7 +198,10 @@ def _entry(table: dict[str, Any]) -> Entry:
     known = {field.name: field.type for field in fields(Entry)}
     for name, kind in known.items():
         value = table.get(name)
-        wanted = {"int": (int,), "float": (int, float)}.get(str(kind))
+        wanted = {"int": (int,), "float": (int, float), "float | None": (int, float, type(None))}.get(str(kind))
         if name in table and wanted and (not isinstance(value, wanted) or isinstance(value, bool)):
             raise ValueError(f"{name} must be a number. Received: {value!r}")
+    metrics = table.get("metrics", {})
+    if not isinstance(metrics, dict) or not all(isinstance(value, int | float) for value in metrics.values()):
+        raise ValueError(f"metrics must be numbers by name. Received: {metrics!r}")
     return Entry(**{name: value for name, value in table.items() if name in known})

@@ -8,10 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
+from math import isfinite
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ..aggregation import Aggregator
 from ..arrays import all_finite
 from ..errors import ClientError
 from ..methods import Method, ServerContext, Update, begun, cohort_of, merged, target_of
@@ -25,9 +27,11 @@ class Evaluated(Protocol):
     """How good a model is."""
 
     @property
-    def accuracy(self) -> float: ...  # noqa: D102
+    def accuracy(self) -> float | None: ...  # noqa: D102
     @property
     def loss(self) -> float: ...  # noqa: D102
+    @property
+    def metrics(self) -> dict[str, float]: ...  # noqa: D102
     @property
     def client_views(self) -> Mapping[str, dict[str, Any]]: ...  # noqa: D102
 
@@ -56,6 +60,7 @@ class UpdateFilter:
         self.download_bytes: int | None = None
         self.upload_bytes: int | None = None
         self._loss = 0.0
+        self._with_loss = 0
 
     def __iter__(self) -> Iterator[Update]:
         for update in self._updates:
@@ -68,7 +73,9 @@ class UpdateFilter:
                 continue
             self.accepted += 1
             self.samples += update.samples
-            self._loss += update.loss * update.samples
+            if isfinite(update.loss):  # else the client is merged and its loss is left out
+                self._loss += update.loss * update.samples
+                self._with_loss += update.samples
             yield update
 
     def _fault(self, update: Update) -> str:
@@ -92,7 +99,7 @@ class UpdateFilter:
     @property
     def train_loss(self) -> float:
         """Mean of the clients' training losses, by samples."""
-        return self._loss / self.samples if self.samples else float("nan")
+        return self._loss / self._with_loss if self._with_loss else float("nan")
 
 
 class Played(NamedTuple):
@@ -114,23 +121,26 @@ def run_rounds(
     probe: Callable[[SparseModel], Probed] | None = None,
     state: State | None = None,
     clients: int = 1,
+    aggregator: Aggregator | None = None,
 ) -> Iterator[Played]:
     """Run the rounds `first … last` from `model`, yielding what each ends with.
 
     With a `probe`, each entry also has the terms of the paper's Theorem 1. `state` is the server's, of the round
-    before `first`; `clients` is the number of clients of the run.
+    before `first`; `clients` is the number of clients of the run. The `aggregator` bounds the updates, and may put
+    merged ones in their place.
     """
-    state = state or {}
+    state, aggregator = state or {}, aggregator or Aggregator()
     if first == method.first_round:
         model = begun(method, model)
     for t in range(first, last + 1):
         began = time.perf_counter()
         rng = np.random.default_rng(np.random.SeedSequence([seed, t], spawn_key=(1,)))
         sent = {name: state[name] for name in method.broadcasts if name in state}
-        filtered = UpdateFilter(federation.ask(method, t, model, sent), model)
+        aggregation = aggregator.begin(t, model)
+        filtered = UpdateFilter(aggregation.bounded(federation.ask(method, t, model, sent)), model)
         cohort = cohort_of(method, t)
         least = min_clients if cohort is None else int(min(min_clients, cohort))
-        updates = enough(filtered, least, t)
+        updates = aggregation.combined(enough(filtered, aggregation.least(least), t))
         mean = MeanOfUpdates(updates) if probe else None
         after, state = merged(method, t, model, mean or updates, rng, ServerContext(state, clients))
         evaluation = federation.evaluate(after)
@@ -139,6 +149,7 @@ def run_rounds(
             round=t,
             accuracy=evaluation.accuracy,
             loss=evaluation.loss,
+            metrics=evaluation.metrics,
             target_sparsity=target_of(method, t),
             sparsity=after.sparsity,
             nonzero=after.nonzero,
@@ -154,6 +165,7 @@ def run_rounds(
             empty=list(after.empty),
             client_views=dict(evaluation.client_views),
         )
+        entry = replace(entry, **aggregation.facts(filtered.refused, after))
         if probe and mean:
             step = target_of(method, t) - (target_of(method, t - 1) if t > 1 else 0.0)
             entry = replace(entry, **asdict(mean.diagnosis(t, probe(after), model, after, step)))

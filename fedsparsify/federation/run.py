@@ -11,8 +11,9 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from ..aggregation.privacy import settled_noise
 from ..config import RunConfig
-from ..data import Dataset, holdings, load_dataset
+from ..data import Dataset, holdings
 from ..state import under
 from ..stopping import listening
 from ..wire.files import atomic
@@ -22,6 +23,7 @@ from .folder import RunFolder
 from .journal import Journal, Result
 from .ledger import Entry
 from .lock import held
+from .prepared import load_for, prepared
 from .rounds import run_rounds
 from .simulated import Simulated
 from .wired import Wired
@@ -64,7 +66,7 @@ def run(
     """
     folder = RunFolder(Path(out)) if out is not None else None
     with listening():
-        dataset = dataset or load_dataset(config.data)
+        dataset = prepared(config, dataset) if dataset else load_for(config)
         federation = Simulated(config, dataset, environment)
         _ = federation.environment.graph  # a network without one is named now, not after the last round
         with held(folder.path) if folder else nullcontext():
@@ -102,6 +104,7 @@ def _run(
         probe,
         under(journal.server, model),
         config.clients,
+        journal.aggregator(),
     )
     rounds = until_stopped(rounds, config, journal.ledger.entries)
     model = journal.keep(rounds, model, federation.kept, on_round)
@@ -117,4 +120,11 @@ def settled(config: RunConfig, measure: Callable[[], str], folder: RunFolder | N
         return measure()
 
     method = config.method.settled(times)
-    return config if method is config.method else replace(config, method=method)
+    return with_noise(config if method is config.method else replace(config, method=method))
+
+
+def with_noise(config: RunConfig) -> RunConfig:
+    """The config of a private run with the noise that its ε needs."""
+    if not config.private:
+        return config
+    return replace(config, dp_noise=settled_noise(config, config.participation, config.rounds))

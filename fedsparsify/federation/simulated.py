@@ -28,7 +28,7 @@ from ..training.worker import Evaluation, Samples, Worker, evaluate, loss_and_gr
 from .checks import check_batches
 from .client_views import ClientEvaluation, seen_by_clients
 from .diagnosis import Probed
-from .environment import Environment, build_for, participants
+from .environment import Environment, build_for, objective_for, participants
 
 PROBE_SAMPLES = 1000
 
@@ -41,8 +41,9 @@ class Simulated:
         self._dataset = dataset
         self.environment = environment or Environment(config, dataset)
         self._device = self.environment.device
-        whole = partition(dataset.y_train, config.clients, config.split, config.seed)
+        whole = partition(dataset.y_train, config.clients, config.split, config.seed, dataset.clients)
         self.parts, self._held = divided(whole, dataset, config)
+        self.objective = objective_for(config, dataset)
         self._network = FlatModule(build_for(config, dataset), self._device)
         check_batches(self._network, config, self.parts, dataset)
         check_fits(config.method, model_of(self._network.module))
@@ -94,12 +95,12 @@ class Simulated:
         return self.environment.graph.of_model(self._network, model)
 
     def evaluate(self, model: SparseModel) -> Evaluation:
-        """Accuracy and loss: on the data set's test samples, for each client on the samples it holds out, or both."""
-        who = self._config.evaluate
-        server = evaluate(self._network, model, self.environment.test) if who != "clients" else None
+        """How good the model is: on the data set's test samples, for each client on those it holds out, or both."""
+        who, objective = self._config.evaluate, self.objective
+        server = evaluate(self._network, model, self.environment.test, objective) if who != "clients" else None
         if server and who == "server":
             return server
-        found = evaluate_clients(self._network, model, self.environment.train, self._held)
+        found = evaluate_clients(self._network, model, self.environment.train, self._held, objective)
         mine = {client: ClientEvaluation.of(self._held[client].size, one) for client, one in found.items()}
         return seen_by_clients(server, mine)
 
@@ -108,7 +109,9 @@ class Simulated:
         rng = np.random.default_rng(np.random.SeedSequence([self._config.seed], spawn_key=(2,)))
         train = self.environment.train
         chosen = torch.from_numpy(rng.permutation(len(train.y))[:PROBE_SAMPLES]).to(self._device)
-        loss, gradient = loss_and_gradient(self._network, model, Samples(train.x[chosen], train.y[chosen]))
+        loss, gradient = loss_and_gradient(
+            self._network, model, Samples(train.x[chosen], train.y[chosen]), self.objective.loss
+        )
         return Probed(loss, float(np.linalg.norm(gradient[model.on_host().mask].astype(np.float64))))
 
 

@@ -23,19 +23,22 @@ from ..methods import METHODS, Method, check_fits, method_class
 from ..networks import build, layout_of, model_of
 from ..options import settings
 from ..stopping import listening
+from ..tasks import targets_of
 from ..text import digest, file_name
+from ..training.inputs import as_torch, call
 from .environment import build_for
 from .folder import RunFolder
 from .ledger import Entry
 from .lock import held
 from .lockstep import SharedEnvironment
+from .prepared import prepared
 from .run import run
 
 # Runs that agree in these train the same network on the same samples in the same steps, and can be stacked.
 ENVIRONMENT = (
     *("data", "network", "split", "clients", "participation", "epochs", "batch_size", "lr", "momentum", "nesterov"),
     *("optimizer", "weight_decay", "clip_norm", "label_smoothing", "lr_schedule", "lr_final", "lr_warmup", "lr_drops"),
-    *("lr_schedule_local", "lr_final_local", "augment", "precision", "keep_optimizer", "device"),
+    *("lr_schedule_local", "lr_final_local", "augment", "precision", "keep_optimizer", "device", "loss"),
 )
 
 
@@ -175,15 +178,16 @@ def _sweep(
     for planned in runs:
         RunFolder(out / planned.name).check(planned.config)  # refuse another configuration before any work
     todo = [planned for planned in runs if not RunFolder(out / planned.name).model.exists()]
-    datasets = {name: load_dataset(name) for name in {planned.config.data for planned in todo}}
+    kinds = {(planned.config.data, targets_of(planned.config.loss)) for planned in todo}
+    datasets = {(data, targets): load_dataset(data, targets) for data, targets in kinds}
     for members in alike(todo):
         first = members[0].config
-        initial = model_of(build_for(first, datasets[first.data]))
+        initial = model_of(build_for(first, prepared(first, datasets[first.data, targets_of(first.loss)])))
         for planned in members:
             check_fits(planned.config.method, initial)
     for members in alike(todo):
         first = members[0].config
-        dataset = datasets[first.data]
+        dataset = prepared(first, datasets[first.data, targets_of(first.loss)])
         for group in groups(members, max_models or models_that_fit(first, dataset)):
             environment = SharedEnvironment(first, dataset)
             environment.run_all([_as_call(planned, out, dataset, environment, on_round) for planned in group])
@@ -210,17 +214,17 @@ def models_that_fit(config: RunConfig, dataset: Dataset) -> int:
     """How many models to train at a time: half of a GPU's free memory; on a CPU one run, for its caches' sake."""
     if not config.device.startswith("cuda"):
         return config.participants
-    module = build(config.network, dataset.shape, dataset.classes, config.seed).eval()
+    module = build(config.network, dataset.shape, dataset.outputs, config.seed).eval()
     activations = 0
 
-    def count(_module: object, _inputs: object, output: torch.Tensor) -> None:
+    def count(_module: object, _inputs: object, output: object) -> None:
         nonlocal activations
-        activations += output.numel()
+        activations += output.numel() if isinstance(output, torch.Tensor) else 0
 
     for child in module.modules():
         child.register_forward_hook(count)
     with torch.no_grad():
-        module(torch.from_numpy(dataset.x_train[:1]))
+        call(module, as_torch(dataset.x_train[:1]))
     each = 20 * layout_of(module).total + 8 * activations * config.batch_size
     free, _ = torch.cuda.mem_get_info(config.device)
     return max(config.participants, int(free / 2 / each))

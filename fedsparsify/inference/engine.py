@@ -22,7 +22,8 @@ from ..graph import Node
 from ..model import Floats, SparseModel, Survivors
 from ..native.lines import address_of
 from ..native.machine import cores_here, lanes_here
-from ..wire.artefact import load, load_network
+from ..preprocessing import Preprocessing
+from ..wire.artefact import load, load_network_and_facts
 from ..wire.graphs import parse_graph
 from .frontend.fusion import fuse
 from .layout.levels import GRIDS
@@ -67,12 +68,14 @@ class Engine:
             (355, 10)
         """
         started = perf_counter()
+        self._prepared: object = None  # how raw bytes become samples, as the file says it
         if isinstance(model, SparseModel) and graph is None:
             raise ModelError("a SparseModel alone does not say what its network computes; give the graph too.")
         if graph is None:
             assert not isinstance(model, SparseModel)
             tensors: Mapping[str, Floats | Survivors]
-            graph, tensors = load_network(model)
+            graph, tensors, facts = load_network_and_facts(model)
+            self._prepared = facts.get("preprocessing")
         else:
             whole = model if isinstance(model, SparseModel) else load(model)
             graph, tensors = _checked(graph, whole), whole.host_tensors()
@@ -94,7 +97,11 @@ class Engine:
         self.first_run_seconds: float | None = None
 
     def run(self, batch: Any) -> Floats:
-        """Logits of a batch: (images, …) → (images, classes)."""
+        """Outputs for a batch: (images, …) → (images, classes).
+
+        Floats are taken as they are. Bytes (uint8) are prepared as raw samples were in training, if the engine was made
+        from a file that says how: divided by 255, for most data.
+        """
         started = perf_counter()
         x = batch if type(batch) is np.ndarray else _array(batch)
         flags = x.flags
@@ -103,7 +110,9 @@ class Engine:
             raise ModelError(f"a batch holds real numbers. Received: an array of {x.dtype}.")
         plan = self._plans.get(x.shape) or self._plan(x.shape)
         if not ready:
-            self._memory.expect(4 * x.size, "a copy of the batch as float32")
+            raw = x.dtype == np.uint8 and self._prepared is not None
+            self._memory.expect((12 if raw else 4) * x.size, "a copy of the batch as float32")
+            x = Preprocessing.read(self._prepared, x.shape[1])(x) if raw else x
             x = np.require(x, np.float32, ["C", "A"])
         y = np.empty(plan.output_shape, np.float32)
         if plan.threads == 1 or not self._run_on_pool(plan, x, y):

@@ -150,7 +150,7 @@ class Averaging(Method):
         "sgd", "what the server does with the mean update: apply it (sgd), or feed an optimiser of its own with it"
     )
     server_lr: float | None = option(
-        None, "rate η of the server's step; none: 1 for sgd and momentum, 0.1 for the adaptive ones"
+        None, "rate η of the server's step", unset="1 for sgd and momentum, 0.1 for the others"
     )
     server_momentum: float = option(0.9, "momentum β of the server's optimiser")
     server_beta2: float = option(0.99, "decay β₂ of the squares, of adam and yogi")

@@ -87,7 +87,7 @@ class Scheduled(Selecting):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Purging(Selecting, Averaging):
+class Purging(Averaging, Selecting):
     """Base of the methods whose server prunes: weighted mean, then keep the highest scores."""
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from math import prod
+from typing import Any
 from weakref import WeakSet
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..model import Layout, SparseModel, TensorSpec
 from ..plugins import call_named, load_named
 from .modules import changed_forward, changed_gradient
 
-Shape = tuple[int, ...]
+Shape = tuple[int, ...]  # of one sample
 _MADE: WeakSet[nn.Module] = WeakSet()  # networks that factories have made, and that are still in use
 
 
@@ -92,11 +93,12 @@ def _image(name: str, shape: Shape, least: int) -> Shape:
     return shape
 
 
-def build(name: str, shape: Shape, classes: int, seed: int) -> nn.Module:
+def build(name: str, shape: Any, classes: int, seed: int) -> nn.Module:
     """A network of ours (Glorot-uniform kernels, zero biases) or of your factory, which keeps its own initialisation.
 
-    A factory takes `(shape, classes)` or nothing. Dropout layers are replaced by ones that draw from a key, so that
-    a client's randomness depends on the seed, the round and the client alone.
+    A factory takes `(shape, classes)` or nothing. `classes` is the number of outputs, whatever the targets are;
+    `shape` of several inputs is a dictionary or a tuple of shapes. Dropout layers are replaced by ones that draw from
+    a key, so that a client's randomness depends on the seed, the round and the client alone.
     """
     factory = load_named(name, NETWORKS, "network")
     with seeded(seed):
@@ -107,7 +109,7 @@ def build(name: str, shape: Shape, classes: int, seed: int) -> nn.Module:
             raise ConfigError(f"network {name!r} must make a new network at every call. Received: the same one again.")
         if any(is_lazy(parameter) for parameter in module.parameters()):
             with torch.no_grad():
-                module.eval()(torch.zeros(1, *shape))
+                _give_sizes(module.eval(), shape)
             module.train()
         if name in NETWORKS:
             for parameter_name, parameter in module.named_parameters():
@@ -118,6 +120,22 @@ def build(name: str, shape: Shape, classes: int, seed: int) -> nn.Module:
     module = _with_keyed_dropout(module)
     _MADE.add(module)
     return module
+
+
+def _give_sizes(module: nn.Module, shape: Any) -> None:
+    """Call a network with lazy layers once: with floats, or with integers if it does not take them."""
+    for kind in (torch.float32, torch.int64):
+        try:
+            if isinstance(shape, dict):
+                module(**{name: torch.zeros(1, *sides, dtype=kind) for name, sides in shape.items()})
+            elif shape and isinstance(shape[0], tuple):
+                module(*(torch.zeros(1, *sides, dtype=kind) for sides in shape))
+            else:
+                module(torch.zeros(1, *shape, dtype=kind))
+            return
+        except (RuntimeError, TypeError):
+            if kind == torch.int64:
+                raise
 
 
 def _takes_two(factory: Callable[..., object]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -37,16 +37,18 @@ class GraphFacts:
 
     graph: tuple[Node, ...]  # empty where there is none
     missing: str  # why there is none
-    probe: torch.Tensor
+    probe: Any  # a batch of samples
     state: dict[str, object]
 
     @classmethod
-    def of(cls, module: nn.Module, probe: torch.Tensor) -> GraphFacts:
+    def of(cls, module: nn.Module, probe: Any) -> GraphFacts:
         """Trace a network. A notice says what will not be possible with its file."""
         module, model = module.eval(), model_of(module)
         state = state_facts(module)
         try:
             graph = trace(module)
+            if not isinstance(probe, torch.Tensor):
+                raise Untraceable("the network takes several inputs")
             if why := difference(module, graph, _tensors(model), probe):
                 raise Untraceable(why)
         except Untraceable as error:

@@ -21,8 +21,7 @@ from .style import label_of, rank_of
 TRAINING = (
     *("batch_size", "optimizer", "lr", "momentum", "nesterov", "weight_decay", "clip_norm", "label_smoothing"),
     *("lr_schedule", "lr_final", "lr_warmup", "lr_drops", "lr_schedule_local", "lr_final_local"),
-    *("augment", "precision", "keep_optimizer", "wire_precision"),
-    *("evaluate", "holdout"),
+    *("augment", "precision", "keep_optimizer", "wire_precision", "loss", "evaluate", "holdout"),
 )
 # What runs that are older than a setting trained with.
 BEFORE = {name: setting.default for name, setting in settings(Training).items()} | Training().defaults()
@@ -64,7 +63,7 @@ class Series:
 
     @cached_property
     def finals(self) -> list[float]:
-        """Accuracy after the last round, one per seed; unfinished runs do not count."""
+        """Accuracy, or whatever measures the runs, after the last round, one per seed; unfinished runs do not count."""
         return [run.accuracy[-1] for run in self.complete]
 
     @property
@@ -108,9 +107,14 @@ class Environment:
         return str(self.table.get("split", "iid")) == "iid"
 
     @property
+    def measure(self) -> str:
+        """What its runs are measured by."""
+        return self.runs[0].measure
+
+    @property
     def family(self) -> tuple[object, ...]:
         """A key that environments share if only their split differs: they are panels of one figure."""
-        return tuple(self.table.get(key) for key in PLACE if key != "split")
+        return (*(self.table.get(key) for key in PLACE if key != "split"), self.measure)
 
     @property
     def data(self) -> str:
@@ -227,7 +231,7 @@ def environments_of(runs: Iterable[Run]) -> list[Environment]:
     """Runs by environment, in a fixed order; each environment has a short name that fits a file."""
     found: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
-        found.setdefault(tuple(run.table.get(key) for key in PLACE), []).append(run)
+        found.setdefault((*(run.table.get(key) for key in PLACE), run.measure), []).append(run)
     names = list(NAMES)
 
     def order(place: tuple[object, ...]) -> tuple[object, ...]:

@@ -90,18 +90,20 @@ def over_seeds(one: Series, x: Column, y: Column) -> tuple[list[float], list[flo
 
 
 def draw_curves(run: Run, path: Path, title: str) -> None:
-    """Accuracy (left, solid) and kept parameters (right, dashed) against rounds, as in the paper's figures."""
+    """Accuracy or another measure (left, solid) and kept parameters (right, dashed) against rounds, as in the paper."""
     figure, (left,) = canvas()
     few = "o" if len(run.round) < 3 else None  # a line through one or two points cannot be seen
     left.plot(run.round, run.accuracy, color=BLUE, linewidth=1.6, marker=few)
-    if view := run.client_views.get("accuracy"):
+    if view := run.client_views.get(run.measure):
         points = [(t, worst) for t, worst in zip(run.round, view["worst"], strict=True) if worst is not None]
         left.plot(
             *zip(*points, strict=True), color=BLUE, linewidth=1.2, linestyle=":", marker=few, label="worst client"
         )
         left.legend(loc="lower right", frameon=False)
-    left.set(xlabel="round", ylim=(0, 1), title=drawn(title))
-    left.set_ylabel(run.measured, color=BLUE)
+    left.set(xlabel="round", title=drawn(title))
+    if run.measure == "accuracy":
+        left.set_ylim(0, 1)
+    left.set_ylabel(drawn(run.measured), color=BLUE)
     show_grid(left)
     right = left.twinx()
     right.plot(run.round, run.nonzero, color=VERMILION, linewidth=1.6, linestyle="--", marker=few)

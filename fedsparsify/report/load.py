@@ -16,6 +16,7 @@ from .. import toml
 from ..errors import RunError, WireError
 from ..text import plain
 from ..wire.artefact import read
+from .clients import client_rows
 from .packed import unpack
 from .runs import DIAGNOSTICS, VIEWS, Layer, Run, checked_partition, checked_timing, with_tuples
 
@@ -71,6 +72,8 @@ def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
     if not lines:
         notes.append(f"{name} cannot be shown: no round of it is on disk yet.")
         return None
+    measure = _headline(lines[0])
+    further = [key for key in _metrics(lines[-1]) if key != measure]
     total, layers, size = _model(folder / "model.fsz", name, notes)
     sent_bytes = None
     if all(isinstance(line.get(key), int) for line in lines for key in ("download_bytes", "upload_bytes")):
@@ -79,7 +82,9 @@ def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
         name=plain(name),
         table=table,
         round=[int(line["round"]) for line in lines],
-        accuracy=[float(line["accuracy"]) for line in lines],
+        accuracy=[float(_measured(line, measure)) for line in lines],
+        measure=plain(measure, 60),
+        metrics={plain(key, 60): [_number(_metrics(line).get(key)) for line in lines] for key in further},
         nonzero=[int(line["nonzero"]) for line in lines],
         paper_params=_summed(lines, "paper_params"),
         sent_params=_summed(lines, "download_params", "upload_params"),
@@ -93,6 +98,8 @@ def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
         partition=_checked(checked_partition, folder / "partition.json", name, notes),
         stopped=plain(lines[-1].get("stopped") or "", 300),
         timing=_checked(checked_timing, folder / "inference.json", name, notes),
+        epsilon=_epsilons(lines),
+        clients=client_rows(lines),
     )
     try:
         run.check()
@@ -114,9 +121,10 @@ def _history(path: Path, name: str, notes: list[str]) -> list[dict[str, Any]]:
             made = json.loads(line)
             if not all(isinstance(made[key], int) and 0 <= made[key] < MAX_COUNT for key in COUNTS):
                 raise TypeError
-            if not isinstance(made["accuracy"], int | float):
+            value = _measured(made, _headline(lines[0] if lines else made))
+            if not isinstance(value, int | float):
                 raise TypeError
-            float(made["accuracy"])
+            float(value)
             if lines and made["round"] <= lines[-1]["round"]:
                 raise ValueError
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
@@ -124,6 +132,29 @@ def _history(path: Path, name: str, notes: list[str]) -> list[dict[str, Any]]:
             break
         lines.append(made)
     return lines
+
+
+def _metrics(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The metrics of a round beside its accuracy."""
+    found = line.get("metrics", {})
+    return found if isinstance(found, dict) else {}
+
+
+def _headline(line: Mapping[str, Any]) -> str:
+    """What a round is measured by: accuracy; without it the first metric; without any the loss."""
+    if line.get("accuracy") is not None:
+        return "accuracy"
+    return next((key for key, value in _metrics(line).items() if isinstance(value, int | float)), "loss")
+
+
+def _measured(line: Mapping[str, Any], measure: str) -> Any:
+    return line[measure] if measure in ("accuracy", "loss") else _metrics(line)[measure]
+
+
+def _epsilons(lines: Iterable[Mapping[str, Any]]) -> list[float] | None:
+    """ε up to each round; None: the run is not private."""
+    found = [_number(line.get("epsilon")) for line in lines]
+    return [value for value in found if value is not None] if None not in found else None
 
 
 def _number(value: object) -> float | None:

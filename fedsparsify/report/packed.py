@@ -50,7 +50,9 @@ def thinned(run: Run) -> Run:
         run,
         **{name: pick(getattr(run, name)) for name in COLUMNS},
         sent_bytes=pick(run.sent_bytes),
+        epsilon=pick(run.epsilon),
         diagnosis={key: pick(column) for key, column in run.diagnosis.items()},
+        metrics={key: pick(column) for key, column in run.metrics.items()},
         client_views={
             metric: {key: pick(column) for key, column in columns.items()}
             for metric, columns in run.client_views.items()
@@ -77,11 +79,16 @@ def _packed(run: Run, shared: Mapping[str, object]) -> dict[str, object]:
     made: dict[str, object] = {"name": run.name, "settings": own, "total": run.total, "seconds": round(run.seconds, 1)}
     made |= {"model_bytes": run.model_bytes, "layers": [[layer.name, layer.kept, layer.size] for layer in run.layers]}
     made |= {name: getattr(run, name) for name in COLUMNS}
-    made["accuracy"] = [round(value, 5) for value in run.accuracy]
+    usual = run.measure == "accuracy"
+    made["accuracy"] = [round(value, 5) if usual else _short(value) for value in run.accuracy]
     if run.sent_bytes:
         made["sent_bytes"] = run.sent_bytes
     if run.diagnosis:
         made["diagnosis"] = {key: [_short(value) for value in column] for key, column in run.diagnosis.items()}
+    if run.measure != "accuracy":
+        made["measure"] = run.measure
+    if run.metrics:
+        made["metrics"] = {key: [_short(value) for value in column] for key, column in run.metrics.items()}
     if run.client_views:
         made["client_views"] = {
             metric: {key: [_short(value) for value in column] for key, column in columns.items()}
@@ -104,7 +111,7 @@ def unpack(table: Mapping[str, Any]) -> list[Run]:
 def _unpacked(made: Mapping[str, Any], shared: Mapping[str, object], partition: list[list[int]] | None) -> Run:
     columns = {name: list(made[name]) for name in COLUMNS}
     views = checked_views(made.get("client_views", {}))
-    optional = [made.get("sent_bytes"), *made.get("diagnosis", {}).values()]
+    optional = [made.get("sent_bytes"), *made.get("diagnosis", {}).values(), *made.get("metrics", {}).values()]
     optional += [column for one in views.values() for column in one.values()]
     if not columns["round"] or len({len(column) for column in [*columns.values(), *filter(None, optional)]}) != 1:
         raise ValueError(f"the columns of {made['name']} differ in length")
@@ -118,6 +125,10 @@ def _unpacked(made: Mapping[str, Any], shared: Mapping[str, object], partition: 
         **columns,
         sent_bytes=made.get("sent_bytes"),
         diagnosis=made.get("diagnosis", {}),
+        measure=plain(made.get("measure", "accuracy"), 60),
+        metrics={
+            plain(key, 60): [_figure(value) for value in column] for key, column in made.get("metrics", {}).items()
+        },
         client_views=views,
         total=made["total"],
         seconds=float(made["seconds"]),
@@ -161,6 +172,13 @@ def flat(table: Mapping[str, Any]) -> dict[str, object]:
 def _nested(flat: Mapping[str, object]) -> dict[str, object]:
     method = {key.removeprefix("method."): value for key, value in flat.items() if key.startswith("method.")}
     return {key: value for key, value in flat.items() if not key.startswith("method.")} | {"method": method}
+
+
+def _figure(value: object) -> float | None:
+    """A value of a metric; anything else is refused."""
+    if value is None or isinstance(value, int | float):
+        return value
+    raise ValueError("a metric is not a number")
 
 
 def _short(value: float | None) -> float | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
+from ..tasks import higher_is_better
 from ..text import plain
 from ..toml import assignment
 from ..wire.files import atomic
@@ -23,7 +24,7 @@ from .style import LOOKS, SEQUENCE, SEQUENCE_DARK, look_of
 
 ASSETS = Path(__file__).parent / "assets"
 MANY = 40_000  # rounds on one page; with more, every run is thinned as results files are
-MOST_CLIENTS = 200  # whose holdings the page draws
+MOST_CLIENTS = 200  # whose holdings and updates the page shows
 
 
 def write_page(environments: Sequence[Environment], notes: Sequence[str], path: Path) -> None:
@@ -85,6 +86,8 @@ def _environment(environment: Environment, many: bool) -> dict[str, object]:
         "clients": environment.clients,
         "network": plain(environment.table.get("network", "")),
         "rounds": environment.runs[0].rounds,
+        "measure": environment.measure,
+        "higher": higher_is_better(environment.measure),
         "measured": " or ".join(dict.fromkeys(run.measured for run in runs)),
         "total": environment.total,
         "levels": sorted({one.sparsity for one in series if one.sparsity is not None}),
@@ -127,7 +130,11 @@ def _run(run: Run, shared: dict[str, object]) -> dict[str, object]:
         "seconds": run.seconds,
         "timing": asdict(run.timing) if run.timing else None,
         "diagnosis": run.diagnosis,
-        "clients": run.client_views,
+        "views": run.client_views,
+        "metrics": run.metrics,
+        "epsilon": run.epsilon,
+        "clients": [asdict(row) for row in run.clients[:MOST_CLIENTS]],
+        "allClients": len(run.clients),
         "settings": _lines({key: value for key, value in flat(run.table).items() if key not in shared}),
     }
 

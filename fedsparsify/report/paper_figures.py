@@ -54,9 +54,13 @@ def _of_family(family: Sequence[Environment], slug: str, at: float | None) -> It
     where, level = f"{family[0].data}, {family[0].clients}", followed(family) if at is None else at
     beside = f" at sparsity {level:g}" if level is not None else ""
     if figure := accuracy_against_sparsity(family):
-        yield f"accuracy-sparsity-{slug}", f"{where}: final accuracy against sparsity", figure
-    yield f"rounds-{slug}", f"{where}: accuracy and parameters left by round{beside}", progress(family, level)
-    yield f"cost-{slug}", f"{where}: accuracy against what was sent{beside}", cost(family, level)
+        yield f"accuracy-sparsity-{slug}", f"{where}: final {family[0].measure} against sparsity", figure
+    yield (
+        f"rounds-{slug}",
+        f"{where}: {family[0].measure} and parameters left by round{beside}",
+        progress(family, level),
+    )
+    yield f"cost-{slug}", f"{where}: {family[0].measure} against what was sent{beside}", cost(family, level)
     if figure := holdings(family):
         yield f"data-{slug}", f"{where}: samples by client and class", figure
     if figure := vote(family):
@@ -122,7 +126,7 @@ def accuracy_against_sparsity(family: Sequence[Environment]) -> Figure | None:
             panel.plot(*zip(*printed, strict=True), "*", markersize=11, color=look_of("fedsparsify-global").colour,
                        markerfacecolor="none", label="the paper's Global")  # fmt: skip
         panel.set(xlabel="sparsity", xticks=range(len(levels)), xticklabels=[f"{level:g}" for level in levels])
-    axes[0].set_ylabel("test accuracy, last round")
+    axes[0].set_ylabel(drawn(f"{family[0].runs[0].measured}, last round"))
     legend_below(figure, axes)
     return figure
 
@@ -155,6 +159,9 @@ def _in_turn(series: Sequence[Series]) -> dict[str, str]:
 
 def _scale(axes: Sequence[Axes], series: Iterable[Series]) -> None:
     """Accuracy from 0 to a little above the highest, the same for all panels."""
+    series = list(series)
+    if any(run.measure != "accuracy" for one in series for run in one.runs):
+        return  # other measures have no natural range
     reached = [value for one in series for run in one.runs for value in run.accuracy if math.isfinite(value)]
     for panel in axes:
         panel.set_ylim(0, min(1.0, 0.05 + max(reached, default=0.95)))
@@ -185,7 +192,7 @@ def progress(family: Sequence[Environment], level: float | None) -> Figure:
         series = _chosen(environment, level)
         right = _two_axes(panel, series, _by_method(series))
     _scale(axes, [one for environment in family for one in _chosen(environment, level)])
-    axes[0].set_ylabel("test accuracy (solid)")
+    axes[0].set_ylabel(drawn(f"{family[0].runs[0].measured} (solid)"))
     right.set_ylabel("parameters left (dashed)")
     legend_below(figure, axes)
     return figure
@@ -200,7 +207,7 @@ def cost(family: Sequence[Environment], level: float | None) -> Figure:
         panel.set(xlabel="sent, Mbit (the paper's count)", xlim=(0, None))
         panel.xaxis.set_major_formatter(lambda value, _: f"{value / 1e3:g} k" if value >= 1e3 else f"{value:g}")
     _scale(axes, [one for environment in family for one in _chosen(environment, level)])
-    axes[0].set_ylabel("test accuracy")
+    axes[0].set_ylabel(drawn(family[0].runs[0].measured))
     legend_below(figure, axes)
     return figure
 
@@ -242,7 +249,7 @@ def tuning(environment: Environment, key: str, letter: str) -> Figure | None:
             label=drawn(name),
         )
     _sizes(left, series, [*colours.values()]).set_ylabel("parameters left (dashed)")
-    left.set_ylabel("test accuracy (solid)")
+    left.set_ylabel(drawn(f"{series[0].first.measured} (solid)"))
     right.set(xlabel="sent, Mbit (the paper's count)", xlim=(0, None))
     _scale([left, right], series)
     for panel in (left, right):
@@ -265,7 +272,7 @@ def vote(family: Sequence[Environment]) -> Figure | None:
         for line, rule in zip(panel.get_lines(), rules, strict=True):
             line.set_label(drawn({"majority": "majority vote", "average": "average"}.get(rule, rule)))
     _scale(axes, [one for _, pair in known for one in pair])
-    axes[0].set_ylabel("test accuracy (solid)")
+    axes[0].set_ylabel(drawn(f"{family[0].runs[0].measured} (solid)"))
     right.set_ylabel("parameters left (dashed)")
     legend_below(figure, axes)
     return figure

@@ -39,18 +39,35 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class ClientRow:
+    """One client over the rounds whose merge it was part of."""
+
+    name: str
+    rounds: int  # in which its update was merged
+    samples: int  # at the end
+    norm: float | None  # of its updates: mean ratio to the round's median
+    cosine: float | None  # mean, to the merged update
+    loss: float | None  # of its own training, the last one
+    refused: int  # rounds in which it was left out
+    bounded: int  # rounds in which its update was changed
+    notes: list[str]  # how it stands out
+
+
+@dataclass(frozen=True)
 class Run:
     """One run: its settings, its rounds as columns, and facts about its model. Costs are summed up to each round."""
 
     name: str
     table: dict[str, Any]  # the resolved config, as config.toml holds it
     round: list[int]
-    accuracy: list[float]
+    accuracy: list[float]  # or what `measure` names, where the task has no accuracy
     nonzero: list[int]
     paper_params: list[int]
     sent_params: list[int]
     sent_bytes: list[int] | None = None
     diagnosis: dict[str, list[float | None]] = field(default_factory=dict)
+    measure: str = "accuracy"  # the headline of the run: accuracy, its first metric, or its loss
+    metrics: dict[str, list[float | None]] = field(default_factory=dict)  # further metrics by name, the headline not
     client_views: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)  # metric → mean, worst, spread
     total: int | None = None  # values of the dense model; None: unknown
     seconds: float = 0.0
@@ -58,6 +75,8 @@ class Run:
     model_bytes: int | None = None
     partition: list[list[int]] | None = None  # (clients, classes)
     timing: Timing | None = None
+    epsilon: list[float] | None = None  # under differential privacy: spent up to each round
+    clients: list[ClientRow] = field(default_factory=list)  # what each of them sent; empty: the history does not say
     stopped: str = ""  # why it stopped early
 
     @property
@@ -92,14 +111,16 @@ class Run:
         return max(1, round(float(self.table.get("participation", 1.0)) * int(self.table.get("clients", 1))))
 
     @property
+    def measured(self) -> str:
+        """What the column `accuracy` is, as axes name it."""
+        return (
+            f"{self.measure}, mean over clients" if self.table.get("evaluate") == "clients" else f"test {self.measure}"
+        )
+
+    @property
     def identity(self) -> str:
         """All settings that affect the result."""
         return json.dumps({k: v for k, v in self.table.items() if k not in INCIDENTAL}, sort_keys=True)
-
-    @property
-    def measured(self) -> str:
-        """The accuracy's name on axes: of the server's test samples, or of clients' held-out ones."""
-        return "accuracy, mean over clients" if self.table.get("evaluate") == "clients" else "test accuracy"
 
     def check(self) -> None:
         """Refuse settings that are not those of a run: some are required, and all are plain values."""

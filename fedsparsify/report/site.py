@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import RunError
 from ..wire.files import atomic
 from .claims import DATA, claims_table
-from .environments import Environment
+from .environments import Environment, slug_of
 from .page import write_page
 from .render import as_csv, latex, markdown
 from .tables import Table, accuracies, comparison, every_run
@@ -49,9 +49,9 @@ def tables_of(environments: Sequence[Environment]) -> dict[str, Table]:
     """Every table by the name of its file."""
     made: dict[str, Table] = {}
     for environment in environments:
-        for name, table in (("table", comparison(environment)), ("accuracy", accuracies(environment))):
+        for name, table in (("table", comparison(environment)), (environment.measure, accuracies(environment))):
             if table.rows:
-                made[f"{name}-{environment.slug}"] = table
+                made[f"{slug_of(name)}-{environment.slug}"] = table
     if any(one.table.get("data") in DATA for one in environments):
         made["claims"] = claims_table(environments)
     return made

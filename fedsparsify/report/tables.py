@@ -74,7 +74,9 @@ def comparison(environment: Environment) -> Table:
     ]
     if timings := [one.first.timing for one in chosen if one.first.timing]:
         footnotes.append(_how_timed(timings[0]))
-    return Table(environment.title, COMPARISON, tuple(rows), frozenset(beside), tuple(footnotes))
+    usual = environment.measure == "accuracy"
+    named = tuple(environment.measure if name == "Accuracy" and not usual else name for name in COMPARISON)
+    return Table(environment.title, named, tuple(rows), frozenset(beside), tuple(footnotes))
 
 
 def _how_timed(timing: Timing) -> str:
@@ -86,7 +88,9 @@ def _how_timed(timing: Timing) -> str:
 
 def accuracy_cell(one: Series) -> Cell:
     """Mean accuracy after the last round, and its spread over seeds."""
-    return Cell(one.mean, ".3f", spread=(min(one.finals), max(one.finals)))
+    return Cell(
+        one.mean, ".3f" if one.first.measure == "accuracy" else ".4g", spread=(min(one.finals), max(one.finals))
+    )
 
 
 def _ours(environment: Environment, one: Series, dense: Series | None) -> tuple[Cell, ...]:
@@ -175,14 +179,16 @@ def accuracies(environment: Environment) -> Table:
 
 
 def last_view(run: Run, key: str) -> float | None:
-    """What clients measured of the last model's accuracy."""
-    view = run.client_views.get("accuracy")
+    """What clients measured of the last model's headline."""
+    view = run.client_views.get(run.measure)
     return view[key][-1] if view else None
 
 
 def every_run(environments: Sequence[Environment]) -> Table:
     """One line per run, with every value that our tables show."""
     rows = []
+    runs = [run for environment in environments for run in environment.runs]
+    measures = list(dict.fromkeys(name for run in runs for name in (run.measure, *run.metrics) if name != "accuracy"))
     for environment in environments:
         for one in environment.series:
             for run in one.runs:
@@ -195,9 +201,9 @@ def every_run(environments: Sequence[Environment]) -> Table:
                         Cell(run.sparsity, "g"),
                         Cell(run.seed, "d"),
                         Cell(run.round[-1], "d"),
-                        Cell(run.accuracy[-1], ".4f"),
-                        Cell(sum(tail) / len(tail), ".4f"),
-                        *(Cell(last_view(run, key), ".4f") for key in ("worst", "spread")),
+                        Cell(run.accuracy[-1] if run.measure == "accuracy" else None, ".4f"),
+                        Cell(sum(tail) / len(tail) if run.measure == "accuracy" else None, ".4f"),
+                        *(Cell(last_view(run, key), ".4g") for key in ("worst", "spread")),
                         Cell(run.nonzero[-1], "d"),
                         Cell(run.model_bytes, "d"),
                         Cell(run.paper_params[-1], "d"),
@@ -207,11 +213,18 @@ def every_run(environments: Sequence[Environment]) -> Table:
                         Cell(timing.items_per_second if timing else None, ".1f"),
                         Cell(run.seconds, ".1f"),
                         Cell(text=run.name),
+                        *(Cell(_last(run, name), ".6g") for name in measures),
                     )
                 )
     columns = (
         *("environment", "method", "sparsity", "seed", "rounds", "accuracy", "mean of the last rounds"),
         *("worst client", "spread over clients", "params"),
         *("model bytes", "paper's params", "sent params", "sent bytes", "latency ms", "items/s", "seconds", "run"),
+        *measures,
     )
     return Table("runs", columns, tuple(rows))
+
+
+def _last(run: Run, measure: str) -> float | None:
+    """A measure other than accuracy after the last round."""
+    return run.accuracy[-1] if measure == run.measure else run.metrics.get(measure, [None])[-1]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from ..keyed import pad_crop_flip
-from .worker import Samples
+from .inputs import Samples
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ class Batches:
         x = self.samples.x.index_select(0, picked).view(*rows.shape, *self.samples.x.shape[1:])
         if self.augment:
             x = torch.stack([pad_crop_flip(mine, key) for mine, key in zip(x, keys, strict=True)])
-        return x, self.samples.y.index_select(0, picked).view(rows.shape)
+        return x, self.samples.y.index_select(0, picked).view(*rows.shape, *self.samples.y.shape[1:])
 
     def channels_last(self) -> torch.Tensor:
         """All inputs with channels last, the layout of the GPU kernels."""
-        x = self.samples.x
+        x: torch.Tensor = self.samples.x
         return x.movedim(1, -1).contiguous() if x.ndim == 4 else x.contiguous()

@@ -16,6 +16,7 @@ from ..keyed import KeyedDropout
 from ..model import Floats, SparseModel
 from ..networks import layout_of, model_of, state_of
 from .bindings import Binding, BufferBinding, ParameterBinding, owner_of
+from .inputs import Batch, call
 from .untracked_state import UntrackedState
 
 
@@ -85,14 +86,14 @@ class FlatModule:
         """Names of what `forward` changed since `load` beside the tensors that travel."""
         return self._untracked.changed()
 
-    def logits(self, x: torch.Tensor) -> torch.Tensor:
-        """The logits of samples that are read again later: a module that writes into its input is given a copy."""
+    def logits(self, x: Batch) -> torch.Tensor:
+        """The outputs for samples that are read again later: a module that writes into its input is given a copy."""
         if self._writes_input is None:
             copied = x.clone()
-            logits: torch.Tensor = self.module(copied)
+            logits: torch.Tensor = call(self.module, copied)
             self._writes_input = copied._version > 0
             return logits
-        return self.module(x.clone() if self._writes_input else x)  # type: ignore[no-any-return]
+        return call(self.module, x.clone() if self._writes_input else x)  # type: ignore[no-any-return]
 
 
 def flat_gradient(loss: torch.Tensor, parameters: list[nn.Parameter], again: bool = False) -> torch.Tensor:

@@ -21,6 +21,8 @@ def round_factor(schedule: RoundSchedule, round: int, rounds: int, final: float,
 
     In `warmup` rounds the factor rises linearly, by 1 / (warmup + 1) per round; the schedule begins after them.
     """
+    if schedule == "constant" and not warmup:
+        return 1.0
     round = max(1, min(round, rounds))
     if round <= warmup:
         return round / (warmup + 1)
@@ -38,10 +40,10 @@ def round_factor(schedule: RoundSchedule, round: int, rounds: int, final: float,
 
 def step_factors(schedule: StepSchedule, steps: int, final: float) -> NDArray[np.float64]:
     """The factor of each step of a client's training in one round."""
+    if schedule == "constant":
+        return np.ones(steps)
     progress = np.arange(steps) / max(1, steps - 1)
     match schedule:
-        case "constant":
-            return np.ones(steps)
         case "linear":
             return 1 + (final - 1) * progress
         case "cosine":

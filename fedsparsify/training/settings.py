@@ -28,6 +28,9 @@ FINAL = 0.01  # the final factor of a schedule that names none
 class Training:
     """The settings of local training. A `RunConfig` is one, with every value set."""
 
+    loss: str = option(
+        "cross-entropy", "what is minimised: cross-entropy (classes), bce (labels), mse, mae, huber or module:function"
+    )
     rounds: int = option(UNSET, "federation rounds T")
     epochs: int = option(4, "local epochs per round")
     batch_size: int = option(UNSET, "samples per step; the last, smaller batch of an epoch is kept")
@@ -95,6 +98,11 @@ class Training:
             if not (isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise ConfigError(f"{name} must be 0 or more. Received: {getattr(self, name)!r}.")
         check_fraction("label_smoothing", self.label_smoothing)
+        if self.label_smoothing and self.loss != "cross-entropy":
+            raise ConfigError(
+                f"label_smoothing is of the loss cross-entropy. "
+                f"Received: {self.label_smoothing!r} with loss {self.loss!r}."
+            )
         for name, schedule in (("lr_final", self.lr_schedule), ("lr_final_local", self.lr_schedule_local)):
             final = getattr(self, name)
             if not 0 < final <= 1:

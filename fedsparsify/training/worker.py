@@ -5,15 +5,14 @@ In: requests (`Fit`, `Score`). Out: updates. Also the evaluation of a model on t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from .. import arrays
 from ..arrays import FloatArray
@@ -23,8 +22,14 @@ from ..keyed import client_seed, key_of, pad_crop_flip, seeded, step_key
 from ..methods import Client, ClientContext, Fit, Request, Score, Update, run_client
 from ..model import Floats, SparseModel
 from ..state import State, finite
+from ..tasks import targets_of
 from .adam import STATE, adam_step
 from .flat import FlatModule, flat_gradient, hessian_gradient
+from .inputs import Samples as Samples
+from .inputs import call
+from .losses import Loss, loss_of
+from .objective import Evaluation as Evaluation
+from .objective import Objective
 from .settings import OPTIMIZER, Training
 
 SINGLE_SAMPLE = (
@@ -32,28 +37,7 @@ SINGLE_SAMPLE = (
 )
 METHOD = 2**31 + 1  # the part of a client's randomness that a method draws from
 PROBE = 2**31  # the part of a client's randomness that draws the batch of a `Score`; epochs have the numbers below
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Inputs and labels on the device where they are used."""
-
-    x: torch.Tensor  # (n, *shape)
-    y: torch.Tensor  # (n,)
-
-    @classmethod
-    def on(cls, device: torch.device, x: Floats, y: np.ndarray) -> Samples:
-        """Move arrays to a device once."""
-        return cls(torch.from_numpy(x).to(device), torch.from_numpy(y).to(device))
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """How good a model is on samples it was not trained on."""
-
-    accuracy: float
-    loss: float
-    client_views: Mapping[str, dict[str, Any]] = field(default_factory=dict)  # where clients evaluate it
+PROBE_CLASSES = 10  # as many as this are assumed where targets are not classes
 
 
 class Worker:
@@ -70,7 +54,7 @@ class Worker:
         state: State | None = None,
     ) -> None:
         self.network, self._samples, self._mine, self._training = network, samples, mine, training
-        self.client, self.round = client, round
+        self.client, self.round, self._loss = client, round, loss_of(training)
         self.key = key_of(client_seed(training.seed, round, client))
         self.steps = self.epochs = 0  # taken so far in this round
         self._state = state or {}
@@ -95,7 +79,7 @@ class Worker:
             self.client,
             {name: value for name, value in self._state.items() if not name.startswith(OPTIMIZER)},
             received,
-            labels,
+            labels if self._samples.y.ndim == 1 and not self._samples.y.is_floating_point() else None,
             classes,
             lambda: client_seed(self._training.seed, self.round, self.client, METHOD),
             self.samples,
@@ -215,16 +199,20 @@ class Worker:
         network.module.train()  # as in training: at initialisation, running statistics mean nothing yet
         network.key.fill_(self.key)
         with seeded(self.key):
-            logits = network.module(self._samples.x[batch]) / request.temperature
-            loss = nn.functional.cross_entropy(logits, self._samples.y[batch])
+            output = call(network.module, self._samples.x[batch])
+            if targets_of(self._training.loss) in ("classes", "labels"):  # outputs are logits
+                output = output / request.temperature
+            loss = self._loss(output, self._samples.y[batch])
             quantity = hessian_gradient if request.by == "hessian-gradient" else flat_gradient
             scores = quantity(loss, network.parameters).cpu().numpy()
         return Update(request.model, self.samples, float(loss.detach()), scores=scores)
 
     def _probe(self, per_class: int) -> torch.Tensor:
-        """Up to `per_class` random samples of each class that the client holds."""
+        """Up to `per_class` random samples of each class that the client holds; ten times as many of other targets."""
         rng = np.random.default_rng(client_seed(self._training.seed, self.round, self.client, PROBE))
         mine = rng.permutation(self._mine)
+        if self._samples.y.ndim > 1 or self._samples.y.is_floating_point():
+            return torch.from_numpy(mine[: PROBE_CLASSES * per_class]).to(self.network.device)
         labels = self._samples.y[torch.from_numpy(mine).to(self.network.device)].cpu().numpy()
         picked = [mine[labels == name][:per_class] for name in np.unique(labels)]
         return torch.from_numpy(np.concatenate(picked)).to(self.network.device)
@@ -234,13 +222,12 @@ class Worker:
         network = self.network
         network.key.fill_(step_key(self.key, self.steps))
         self.steps += 1
-        x = self._samples.x[batch]
+        x: Any = self._samples.x[batch]
         if self._training.augment == "pad-crop-flip":
             x = pad_crop_flip(x, network.key)
         network.refresh()
         try:
-            smoothing = self._training.label_smoothing
-            loss = nn.functional.cross_entropy(network.module(x), self._samples.y[batch], label_smoothing=smoothing)
+            loss = self._loss(call(network.module, x), self._samples.y[batch])
         except ValueError as error:
             if len(batch) > 1 or SINGLE_SAMPLE not in str(error):
                 raise
@@ -267,31 +254,47 @@ def single_sample_error(who: str, batch_size: int) -> DataError:
 
 def evaluation_batch(network: FlatModule, samples: Samples) -> int:
     """How many samples to evaluate at a time."""
-    on_cpu, large = network.device.type == "cpu", samples.x[0].numel() > 1000
+    on_cpu = network.device.type == "cpu"
+    large = isinstance(samples.x, torch.Tensor) and samples.x[0].numel() > 1000
     return 1000 if on_cpu else 2500 if large else len(samples.y)
 
 
 @torch.no_grad()
-def evaluate(network: FlatModule, model: SparseModel, samples: Samples) -> Evaluation:
-    """Accuracy and mean loss of a model."""
-    batch = evaluation_batch(network, samples)
+def evaluate(
+    network: FlatModule, model: SparseModel, samples: Samples, objective: Objective | None = None
+) -> Evaluation:
+    """Accuracy, mean loss and further metrics of a model; accuracy and cross-entropy where no objective is given."""
+    objective = objective or Objective()
+    count, batch = len(samples.y), evaluation_batch(network, samples)
     network.load(model)
     network.module.eval()
     right = loss = torch.zeros((), device=network.device)
     version = samples.x._version
-    for x, y in zip(torch.split(samples.x, batch), torch.split(samples.y, batch), strict=True):
+    outputs, counts = [], False
+    for start in range(0, count, batch):
+        x, y = samples.x[start : start + batch], samples.y[start : start + batch]
         logits = network.logits(x)
-        loss = loss + nn.functional.cross_entropy(logits, y, reduction="sum")
-        right = right + (logits.argmax(1) == y).sum()
+        loss = loss + objective.total(logits, y)
+        if counts := objective.has_accuracy(logits):
+            right = right + (logits.argmax(1) == y).sum()
+        if objective.metrics:
+            outputs.append(logits.float().cpu())
     if samples.x._version != version:
         raise ModelError("the network wrote into its input, after it had left it alone before. Give forward a copy.")
     right, loss = torch.stack([right.double(), loss.double()]).tolist()
-    return Evaluation(right / len(samples.y), loss / len(samples.y))
+    measured: dict[str, float] = {}
+    if objective.metrics:
+        output, target = torch.cat(outputs), samples.y.cpu()
+        measured = {metric.name: metric(output, target) for metric in objective.metrics}
+    accuracy = right / samples.y.numel() if counts else measured.get("accuracy")
+    return Evaluation(accuracy, loss / count, {name: x for name, x in measured.items() if name != "accuracy"})
 
 
-def loss_and_gradient(network: FlatModule, model: SparseModel, samples: Samples) -> tuple[float, Floats]:
+def loss_and_gradient(
+    network: FlatModule, model: SparseModel, samples: Samples, loss_function: Loss
+) -> tuple[float, Floats]:
     """Mean loss of a model and its flat gradient, pruned entries included; without dropout, like `evaluate`."""
     network.load(model)
     network.module.eval()
-    loss = nn.functional.cross_entropy(network.module(samples.x), samples.y)
+    loss = loss_function(call(network.module, samples.x), samples.y)
     return float(loss.detach()), flat_gradient(loss, network.parameters).cpu().numpy()

@@ -88,13 +88,18 @@ def load_graph(path: str | Path) -> tuple[Node, ...]:
 
 
 def load_network(path: str | Path) -> tuple[tuple[Node, ...], dict[str, Survivors]]:
-    """What the network computes, and its tensors without their zeros: all that inference needs."""
+    """What the network computes, and its tensors without their zeros."""
+    return load_network_and_facts(path)[:2]
+
+
+def load_network_and_facts(path: str | Path) -> tuple[tuple[Node, ...], dict[str, Survivors], dict[str, Any]]:
+    """What the network computes, its tensors without their zeros, and what else the file says."""
     layout, tensors, facts = _open(Path(path), unpack_survivors)
     if "graph" not in facts:
         reason = facts.get("graph_missing", "it was saved without one")
         raise WireError(f"{path} does not say what its network computes: {reason}.")
     try:
-        return parse_graph(facts["graph"], layout), tensors
+        return parse_graph(facts["graph"], layout), tensors, facts
     except WireError as error:
         raise WireError(f"{path}: {error}") from error
 

@@ -54,8 +54,13 @@ def test_your_own_npz(tmp_path):
 
 
 def test_your_own_bytes_are_scaled(tmp_path):
-    np.savez(tmp_path / "mine.npz", **GOOD | {"x_train": np.full((6, 3), 255, np.uint8)})
-    assert load_dataset(str(tmp_path / "mine.npz")).x_train.max() == 1
+    pixels = {"x_train": np.full((6, 3), 255, np.uint8), "x_test": np.full((2, 3), 51, np.uint8)}
+    np.savez(tmp_path / "mine.npz", **GOOD | pixels)
+    made = load_dataset(str(tmp_path / "mine.npz"))
+    assert (made.x_train.max(), made.x_test.max()) == (1, np.float32(0.2))
+    np.savez(tmp_path / "mixed.npz", **GOOD | {"x_train": pixels["x_train"]})
+    with pytest.raises(DataError, match=r"must both be bytes.*Received: uint8 and float32"):  # was divided by 255, too
+        load_dataset(str(tmp_path / "mixed.npz"))
 
 
 def test_your_own_function(elsewhere):
@@ -72,8 +77,9 @@ def test_your_own_function(elsewhere):
     ("change", "says"),
     [
         ({"x_train": None}, "Missing: x_train"),
-        ({"y_train": np.zeros(6)}, "integer classes"),
+        ({"y_train": np.full(6, 0.5)}, "integer classes"),
         ({"y_train": np.zeros(5, int)}, "y_train (n,)"),
+        ({"y_train": np.array([1, 2, 3] * 2), "y_test": np.array([1, 3])}, "subtract 1"),
         ({"y_test": np.array([0, 7])}, "0 … 2"),
         ({"x_test": np.ones((2, 4), np.float32)}, "differ in shape"),
         ({"x_train": np.full((6, 3), np.nan, np.float32)}, "not numbers"),
@@ -85,7 +91,7 @@ def test_your_own_mistakes(tmp_path, change, says):
     arrays = {name: array for name, array in (GOOD | change).items() if array is not None}
     np.savez(tmp_path / "mine.npz", **arrays)
     with pytest.raises(DataError) as caught:
-        load_dataset(str(tmp_path / "mine.npz"))
+        load_dataset(str(tmp_path / "mine.npz"), "classes")
     assert says in str(caught.value)
 
 

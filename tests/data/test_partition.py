@@ -96,3 +96,51 @@ def test_refusals(clients, how, kind, says):
     with pytest.raises(kind) as caught:
         partition(BALANCED, clients, how)
     assert says in str(caught.value)
+
+
+def test_a_column_of_client_ids():
+    parts = partition([0.5, 1.5, 2.5, 3.5], 2, "column", column=["b", "a", "b", "a"])
+    assert [part.tolist() for part in parts] == [[1, 3], [0, 2]]
+    with pytest.raises(ConfigError, match=r"clients must be 2, the number of ids.*Received: 10"):
+        partition([0] * 10, 10, "column", column=[0, 1] * 5)
+    with pytest.raises(DataError, match=r"needs a column of client ids.*'client' of an .npz"):
+        partition([0, 1], 2, "column")
+
+
+def test_a_function_of_a_users_own(elsewhere):
+    (elsewhere / "own_splits.py").write_text(
+        "import numpy as np\n"
+        "def lists(y, clients, seed): return [[i for i in range(len(y)) if i % clients == c] for c in range(clients)]\n"
+        "def holders(y, clients, seed): return np.arange(len(y)) % clients\n"
+        "def twice(y, clients, seed): return [[0, 1], [1, 2]]\n"
+        "def empty(y, clients, seed): return [[0, 1], []]\n"
+        "def beyond(y, clients, seed): return [[0, 9], [1]]\n"
+        "def other(y, clients, seed): return [[0], [1], [2]]\n"
+        "def none(y, clients, seed): return None\n"
+        "def fails(y, clients, seed): raise KeyError('who')\n"
+        "def strange(y, clients, seed): return np.full(len(y), 7)\n"
+    )
+    for name in ("lists", "holders"):
+        parts = partition([0.1, 0.2, 0.3, 0.4], 2, f"own_splits:{name}")
+        assert [part.tolist() for part in parts] == [[0, 2], [1, 3]]
+    for name, says in {
+        "twice": "gives a sample to two clients, or twice to one: sample 1",
+        "empty": "leaves client 1 without samples",
+        "beyond": "samples are 0 … 3. Received: 0 … 9",
+        "other": "Received: 3 entries for 2 clients",
+        "none": "Received: NoneType",
+        "strange": "clients are 0 … 1. Received: 7 … 7",
+    }.items():
+        with pytest.raises(DataError, match=says):
+            partition([0, 1, 0, 1], 2, f"own_splits:{name}")
+    with pytest.raises(ConfigError, match=r"split 'own_splits:fails': .*raised KeyError: 'who'"):
+        partition([0, 1, 0, 1], 2, "own_splits:fails")
+
+
+def test_classes_are_needed_to_divide_by_them():
+    for labels in ([0.5, 1.5, 2.5], [[0, 1], [1, 0], [1, 1]]):
+        for how in ("classes:1", "dirichlet:1"):
+            with pytest.raises(DataError, match=r"needs one class per sample.*iid, column"):
+                partition(labels, 2, how)
+        assert sum(part.size for part in partition(labels, 2, "iid")) == 3
+    assert [part.tolist() for part in partition([0.0, 1.0, 0.0], 2, "classes:1")] == [[0, 2], [1]]

@@ -128,12 +128,12 @@ def test_it_opens_without_a_complaint_and_fits(browser, pages, name, width, dark
 @needs_browser
 def test_the_clients_own_view_is_drawn_where_clients_evaluated(browser, pages):
     opened(browser, pages / "one.html")
-    names = [one.get_attribute("data-name") for one in find(browser, "#clients-chart .series")]
+    names = [one.get_attribute("data-name") for one in find(browser, "#views-chart .series")]
     assert names == ["mean over clients", "worst client"]
-    assert find(browser, "#clients-chart path.band")
-    before = find(browser, "#clients-chart svg")[0].get_attribute("innerHTML")
-    find(browser, "#clients-metric option[value='loss']")[0].click()
-    assert find(browser, "#clients-chart svg")[0].get_attribute("innerHTML") != before
+    assert find(browser, "#views-chart path.band")
+    before = find(browser, "#views-chart svg")[0].get_attribute("innerHTML")
+    find(browser, "#views-metric option[value='loss']")[0].click()
+    assert find(browser, "#views-chart svg")[0].get_attribute("innerHTML") != before
     header = [one.text for one in find(browser, "#table thead th")]
     assert header[2:5] == ["Accuracy", "Worst client", "Spread"]
     assert find(browser, "#table tbody td:nth-child(4)")[0].text == "0.5000"
@@ -142,7 +142,7 @@ def test_the_clients_own_view_is_drawn_where_clients_evaluated(browser, pages):
     assert find(browser, "#table thead th")[4].get_attribute("aria-sort") == "descending"
     assert complaints(browser) == []
     opened(browser, pages / "grid.html")
-    assert not find(browser, "#clients-figure")[0].is_displayed()
+    assert not find(browser, "#views-figure")[0].is_displayed()
     assert "Spread" not in [one.text for one in find(browser, "#table thead th")]
 
 
@@ -262,3 +262,23 @@ def test_the_button_turns_the_colours(browser, pages):
         button.click()
         grounds.append(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
     assert grounds == ["rgb(20, 23, 26)", "rgb(255, 255, 255)", "rgb(255, 255, 255)"]
+
+
+@needs_browser
+def test_clients_that_stood_out_come_first_and_private_runs_say_epsilon(browser, tmp_path):
+    history = write_run(tmp_path / "a", sparsity=0.9) / "history.jsonl"
+    lines = []
+    for number, line in enumerate(map(json.loads, history.read_text().splitlines()), 1):
+        line["updates"] = {"client": [0, 1, 2], "samples": [9, 9, 9], "loss": [1, None, 1], "norm": [1, 1, 9]}
+        line["updates"]["cosine"], line["epsilon"] = [0.9, 0.9, -0.9], 0.5 * number
+        lines.append(json.dumps(line) + "\n")
+    history.write_text("".join(lines))
+    write_page(environments_of(load_runs([tmp_path])[0]), [], tmp_path / "page.html")
+    opened(browser, tmp_path / "page.html")
+    assert complaints(browser) == []
+    rows = [row.text for row in find(browser, "#clients tbody tr")]
+    assert len(rows) == 3 and rows[0].startswith("client 2 updates 9 times as long as the median; pulls away")
+    assert "ε = 3" in find(browser, "#summary")[0].text
+    assert "ε" in [cell.text for cell in find(browser, "#table thead th")]
+    find(browser, "#rounds-x option[value='epsilon']")[0].click()
+    assert find(browser, "#rounds-chart path.line")

@@ -58,7 +58,7 @@ def test_every_client_sees_each_of_its_samples_once_an_epoch():
     assert seen == [list(range(count)) for count in samples]
 
 
-def compare(config: RunConfig, data: Dataset, mapped: bool = False) -> None:
+def compare(config: RunConfig, data: Dataset, mapped: bool = False, tolerance: float = TOLERANCE) -> None:
     together, alone = Simulated(config, data), Simulated(config, data)
     if mapped:
         together.environment.cohort.backend = Mapped(together.environment.cohort.setup)
@@ -74,8 +74,8 @@ def compare(config: RunConfig, data: Dataset, mapped: bool = False) -> None:
         # A weight on the edge of being purged may fall on either side.
         shared = one.mask & two.mask
         assert np.count_nonzero(one.mask ^ two.mask) <= 4
-        assert np.abs(one.weights[: shared.size] - two.weights[: shared.size])[shared].max() < TOLERANCE * largest
-        assert entry_one.train_loss == pytest.approx(entry_two.train_loss, rel=1e-3)
+        assert np.abs(one.weights[: shared.size] - two.weights[: shared.size])[shared].max() < tolerance * largest
+        assert entry_one.train_loss == pytest.approx(entry_two.train_loss, rel=max(1e-3, tolerance))
         assert entry_one.clients == entry_two.clients
         rest = slice(one.layout.trainable, None)
         assert np.allclose(one.weights[rest], two.weights[rest], rtol=1e-3, atol=1e-5)
@@ -89,7 +89,8 @@ def test_every_method_of_fc(name, more):
     short = {"tune": 2, "readjust": 2, "end": 3}
     tuned = {option: value for option, value in short.items() if option in settings(METHODS[name])}
     config = RunConfig(method={"name": name, **tuned}, rounds=3, epochs=2, clients=5, lr=0.03, **more)
-    compare(config, load_dataset("digits"))
+    # SCAFFOLD divides what a client moved by the sum of its few rates, and adds it to every gradient of the next round.
+    compare(config, load_dataset("digits"), tolerance=100 * TOLERANCE if name == "scaffold" else TOLERANCE)
 
 
 @pytest.mark.parametrize("name", ["fedsparsify-global", "fedprox", "prunefl"])
@@ -198,7 +199,7 @@ def test_a_request_for_other_epochs_is_trained_apart():
 
     data, config = load_dataset("digits"), RunConfig(clients=3, epochs=2)
     federation = Simulated(config, data)
-    workers = [federation._worker(1, client) for client in range(3)]
+    workers = [federation._worker(1, client, federation.initial()) for client in range(3)]
     start = federation.initial()
     federation.environment.cohort.fit(workers, [Fit(start), Fit(start, epochs=1), Fit(start)])
     assert [worker.steps for worker in workers] == [32, 16, 30]  # 481 or 480 samples: 16 or 15 batches an epoch

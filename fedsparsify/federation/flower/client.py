@@ -9,6 +9,8 @@ import hashlib
 import time
 from dataclasses import dataclass
 from functools import partial
+from math import prod
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,14 +18,18 @@ from numpy.typing import NDArray
 
 from ...config import RunConfig
 from ...data import DATASETS, load_samples, partition
+from ...data.dataset import channels_last
+from ...data.inputs import Arrays, sizes_of
 from ...errors import ConfigError, DataError
 from ...methods import ask_client
-from ...model import Floats
 from ...networks import build
 from ...state import under
+from ...tasks import targets_of
 from ...training.flat import FlatModule
-from ...training.worker import Samples, Worker
+from ...training.inputs import Samples
+from ...training.worker import Worker
 from ...wire.codec import encode
+from ..prepared import as_network_takes
 from ..wired import as_model, decode_state, encode_state
 from .messages import Answer, Question
 from .node_store import NodeStore
@@ -43,12 +49,13 @@ class Node:
         """Run the client's half of a round."""
         began = time.perf_counter()
         config = self.task.config
-        network = FlatModule(build(config.network, self.task.shape, self.task.classes, config.seed), self._device())
+        network = FlatModule(build(config.network, self.task.shape, self.task.outputs, config.seed), self._device())
         layout = network.layout
         model, lacks = self.store.received(question.model, layout.trainable, layout)
         if model is None:
             return Answer(question.round, question.client, lacks=lacks)
         x, y = self.samples(question.client)
+        x = as_network_takes(config, build(config.network, self.task.shape, self.task.outputs, config.seed), x)
         state = under(self.store.state(self.task.name, question.round), model)
         names = config.method.broadcasts
         received = decode_state(question.beside, names, model) if question.beside else {}
@@ -61,7 +68,7 @@ class Node:
             question.client,
             state,
         )
-        me = worker.context(self.task.classes, received)
+        me = worker.context(self.task.outputs, received)
         update = worker.run(ask_client(config.method, question.round, model, me))
         if (kept := worker.kept(update)) is not None:
             self.store.keep_state(self.task.name, question.round, kept, config.checkpoint_every)
@@ -84,26 +91,35 @@ class Node:
         except (RuntimeError, AssertionError) as error:
             raise ConfigError(f"device {self.device!r} is not here: {str(error).splitlines()[0]}") from error
 
-    def samples(self, client: int) -> tuple[Floats, NDArray[np.int64]]:
+    def samples(self, client: int) -> tuple[Arrays, NDArray[Any]]:
         """The node's own samples, or a client's part of the run's data set."""
         config = self.task.config
         if self.data != config.data:
-            x, y = load_samples(self.data)
+            own = load_samples(self.data, targets_of(config.loss))
+            x, y = own.x_train, own.y_train
         elif config.data in DATASETS:
             part = f"{config.data} {config.clients} {config.split} {config.seed} {client}"
             key = hashlib.blake2b(part.encode(), digest_size=8).hexdigest()
             x, y = self.store.samples(key, partial(part_of, config, client))
         else:
             x, y = part_of(config, client)
-        if x.shape[1:] != self.task.shape:
-            raise DataError(f"{self.data} must hold samples of shape {self.task.shape}. Received: {x.shape[1:]}.")
-        if y.max() >= self.task.classes:
-            raise DataError(f"{self.data} must hold classes 0 … {self.task.classes - 1}. Received: {y.max()}.")
+        if sizes_of(x) != self.task.shape:
+            hint = channels_last(sizes_of(x))
+            raise DataError(
+                f"{self.data} must hold samples of shape {self.task.shape}. Received: {sizes_of(x)}."
+                f"{hint and ' '}{hint}"
+            )
+        if y.dtype == np.int64 and y.max() >= self.task.outputs:
+            raise DataError(f"{self.data} must hold classes 0 … {self.task.outputs - 1}. Received: {y.max()}.")
+        if y.dtype != np.int64 and prod(y.shape[1:]) != self.task.outputs:
+            raise DataError(
+                f"{self.data} must hold {self.task.outputs} targets per sample. Received: {prod(y.shape[1:])}."
+            )
         return x, y
 
 
-def part_of(config: RunConfig, client: int) -> tuple[Floats, NDArray[np.int64]]:
+def part_of(config: RunConfig, client: int) -> tuple[Any, NDArray[Any]]:
     """A client's samples of the run's data set: those that it has in a simulation."""
-    x, y = load_samples(config.data)
-    mine = partition(y, config.clients, config.split, config.seed)[client]
-    return x[mine], y[mine]
+    whole = load_samples(config.data, targets_of(config.loss))
+    mine = partition(whole.y_train, config.clients, config.split, config.seed, whole.clients)[client]
+    return whole.x_train[mine], whole.y_train[mine]

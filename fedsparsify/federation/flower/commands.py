@@ -14,6 +14,7 @@ from pathlib import Path
 from ...errors import ConfigError
 from ...wire.files import atomic
 from .keys import make_loopback_keys
+from .preflight import check_certificates
 
 LOOPBACK = "127.0.0.1"
 CONNECTION = "fedsparsify"  # the SuperLink's name in Flower's own config
@@ -26,12 +27,14 @@ class Keys:
     folder: Path
 
     def check(self) -> None:
-        """Refuse a folder in which something is missing."""
+        """Refuse a folder in which something is missing, or has expired."""
         for name in ("ca.crt", "server.crt", "server.key"):
             if not (self.folder / name).exists():
                 raise ConfigError(f"{self.folder} holds no {name}. Make it with `fedsparsify keys {self.folder}`.")
         if not self.nodes:
             raise ConfigError(f"{self.folder} holds no node's public key (node-I.pub).")
+        for name in ("ca.crt", "server.crt"):
+            check_certificates(self.folder / name, "Nodes would refuse the server: make a new certificate.")
 
     @property
     def nodes(self) -> list[Path]:

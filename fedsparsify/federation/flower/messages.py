@@ -23,8 +23,9 @@ class Fields:
     """A dataclass of plain fields that travels as a record."""
 
     def content(self) -> RecordDict:
-        """What a message carries."""
+        """What a message carries. Empty fields are left out: Flower's `message_size_mod` refuses them."""
         values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        values = {name: value for name, value in values.items() if value not in (b"", "")}
         content = RecordDict()
         if "model" in values:
             content[MODEL] = ConfigRecord({"model": values.pop("model")})
@@ -40,8 +41,9 @@ class Fields:
         values = dict(records[RECORD]) | dict(records.get(MODEL, {}))
         found: dict[str, Any] = {}
         for field in fields(cls):  # type: ignore[arg-type]
-            value = values.get(field.name)
-            if type(value) is not KINDS[str(field.type)]:
+            kind = KINDS[str(field.type)]
+            value = values.get(field.name, kind() if kind in (bytes, str) else None)
+            if type(value) is not kind:
                 raise WireError(f"{field.name!r} must be of kind {field.type}. Received: {type(value).__name__}")
             found[field.name] = value
         return cls(**found)

@@ -73,9 +73,13 @@ class UserLoop:
         rest = {key: record for key, record in content.items() if key not in (RECORD, MODEL)}
         self._message.content = RecordDict(rest | {self._question.arrays: arrays_of(model, self._question.dtypes)})
         try:
-            return self._next(self._message, self._context)
+            reply = self._next(self._message, self._context)
         finally:
             self._message.content = content
+        if reply.has_error():  # raised: Flower's own mods outside ours look for content in every reply
+            reason = f"{reply.error.reason or 'no reason'} (code {reply.error.code})"
+            raise ClientError(f"the training loop, or a mod, answers with an error: {reason}")
+        return reply
 
     def run(self, client: Client) -> Update:
         """Run the client's half of a round."""
@@ -86,8 +90,6 @@ class UserLoop:
             raise ConfigError("this method asks clients for scores, which only our own app can give: fedsparsify serve")
         with kept_at_zero(request):
             self.reply = self.ask(request.model)
-        if self.reply.has_error():
-            raise ClientError(f"the training loop, or a mod, answers with an error: {self.reply.error.reason}")
         content, layout = self.reply.content, request.model.layout
         if len(content.array_records) != 1 or len(content.metric_records) != 1:
             raise ConfigError("a training loop must answer with one ArrayRecord and one MetricRecord, as FedAvg asks.")

@@ -135,13 +135,15 @@ class Server:
         return False
 
 
-def stay(command: Sequence[str], home: Path, tries: int, say: Callable[[str], None]) -> int:
+def stay(command: Sequence[str], home: Path, tries: int, say: Callable[[str], None], check: Callable[[], None]) -> int:
     """Run a SuperNode, and start it again whenever it ends with an error, at most `tries` times (0: without limit).
 
-    For a minute after a node was lost, a SuperLink refuses to take it back: that is such an error.
+    For a minute after a node was lost, a SuperLink refuses to take it back: that is such an error. `check` raises what
+    will not mend by itself, before the first start and after every end.
     """
     env, left = environment_variables(home), tries
     while True:
+        check()
         process = start(command, env)
         try:
             status = process.wait()
@@ -149,6 +151,7 @@ def stay(command: Sequence[str], home: Path, tries: int, say: Callable[[str], No
             stop(process)
         left -= 1
         if status == 0 or left == 0:
+            check()
             return status
         say(f"The SuperNode left with status {status}; it is started again in {PAUSE_SECONDS:g} s.")
         time.sleep(PAUSE_SECONDS)

@@ -22,6 +22,11 @@ def lacks_mask(reply: Message) -> bool:
         return False
 
 
+def from_mod(reply: Message) -> bool:
+    """Whether `sparse_mod` made this reply."""
+    return not reply.has_error() and RECORD in reply.content.config_records
+
+
 def averageable(replies: Sequence[Message], weight: str) -> tuple[list[Message], list[tuple[int, str]]]:
     """The replies whose metrics can be averaged with each other, and why the others cannot: (node, reason).
 

@@ -29,7 +29,7 @@ from ...text import plain
 from ...training.flat import FlatModule
 from ...training.worker import Evaluation, evaluate
 from ...wire.codec import decode, encode, mask_name
-from ..environment import Environment, build_for, participants
+from ..environment import Environment, build_for, objective_for, participants
 from ..known_masks import KnownMasks
 from ..ledger import Entry
 from ..wired import as_model, decode_state, encode_state
@@ -61,7 +61,7 @@ class Networked:
     ) -> None:
         self._config, self._dataset, self._grid, self.known_masks = config, dataset, grid, known_masks
         self._waiting = waiting
-        self.environment = Environment(config, dataset)
+        self.environment, self.objective = Environment(config, dataset), objective_for(config, dataset)
         self._network = FlatModule(build_for(config, dataset), self.environment.device)
         self.kept: dict[int, State] = {}  # it stays with the clients
         self._nodes = ConnectedNodes(grid, config.clients, self._on_hello)
@@ -85,8 +85,8 @@ class Networked:
         return self.environment.graph.of_model(self._network, model)
 
     def evaluate(self, model: SparseModel) -> Evaluation:
-        """Accuracy and loss on the server's test samples."""
-        return evaluate(self._network, model, self.environment.test)
+        """Accuracy, loss and metrics on the server's test samples."""
+        return evaluate(self._network, model, self.environment.test, self.objective)
 
     def ask(self, method: Method, round: int, model: SparseModel, sent: State | None = None) -> Iterator[Update]:
         """The clients' answers, as they come."""
@@ -127,6 +127,8 @@ class Networked:
 
     def with_network_facts(self, entry: Entry) -> Entry:
         """A round's entry with what is known only over a network: refusals, bytes per client, phases."""
+        if self._config.private:  # all of these tell who took part
+            return entry
         known = sum(self._phases.values()) - self._phases.get("slowest client", 0.0)
         phases = self._phases | {"merge and evaluate": max(entry.seconds - known, 0.0)}
         return replace(

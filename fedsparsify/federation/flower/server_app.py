@@ -12,8 +12,8 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from ...aggregation import Aggregator
 from ...config import RunConfig
-from ...data import load_dataset
 from ...errors import ClientError, FedSparsifyError
 from ...model import SparseModel
 from ...options import read_settings, settings
@@ -23,6 +23,7 @@ from ..folder import RunFolder
 from ..journal import Journal, Result
 from ..ledger import Entry
 from ..lock import held
+from ..prepared import load_for
 from ..rounds import Played, run_rounds
 from .processes import STOPPED
 from .serve_settings import ServeSettings
@@ -49,13 +50,14 @@ def run_over_grid(grid: Grid, found: Mapping[str, object]) -> Result:
     task = Task.read(found)
     given = {name: found[name] for name in settings(ServeSettings) if name in found}
     waiting = ServeSettings(**read_settings(ServeSettings, given, "serve"))
-    config, dataset = task.config, load_dataset(task.config.data)
+    config, dataset = task.config, load_for(task.config)
     folder = RunFolder(Path(str(found["out"])))
     with held(folder.path, ENDING_SECONDS):
         journal = Journal(config, folder, resume=bool(found.get("resume", False)))
         federation = Networked(config, dataset, grid, journal.known_masks, waiting)
         model, first = journal.start(federation.initial)
-        rounds = rounds_with_retries(federation, config, model, first, waiting.retries, under(journal.server, model))
+        state = under(journal.server, model)
+        rounds = rounds_with_retries(federation, config, model, first, waiting.retries, state, journal.aggregator())
         rounds = until_stopped(rounds, config, journal.ledger.entries)
         model = journal.keep(rounds, model, federation.kept, log_round)
         return journal.finish(model, dataset, federation.graph_of(model))
@@ -63,16 +65,25 @@ def run_over_grid(grid: Grid, found: Mapping[str, object]) -> Result:
 
 def log_round(entry: Entry) -> None:
     """A round in Flower's log."""
-    how = f"accuracy {entry.accuracy:.4f}, sparsity {entry.sparsity:.4f}, {entry.clients} clients"
+    how = f"{entry.shown()}, sparsity {entry.sparsity:.4f}, {entry.clients} clients"
+    how += "" if entry.epsilon is None else f", ε {entry.epsilon:.4g}"
     LOG.info("round %d: %s, %.1f s", entry.round, how, entry.seconds)
     if entry.empty:
         LOG.warning("round %d: no weight is left in %s", entry.round, ", ".join(entry.empty))
+    for client, reason in entry.bounded.items():
+        LOG.warning("round %d: %s was bounded: %s", entry.round, client, reason)
     for client, reason in entry.refused.items():
         LOG.warning("round %d: %s was left out: %s", entry.round, client, reason)
 
 
 def rounds_with_retries(
-    federation: Networked, config: RunConfig, model: SparseModel, first: int, retries: int, state: State
+    federation: Networked,
+    config: RunConfig,
+    model: SparseModel,
+    first: int,
+    retries: int,
+    state: State,
+    aggregator: Aggregator,
 ) -> Iterator[Played]:
     """The rounds from `first` on. One with too few answers is repeated; after `retries` the run stops, resumable."""
     left = retries
@@ -87,6 +98,7 @@ def rounds_with_retries(
             config.min_clients,
             state=state,
             clients=config.clients,
+            aggregator=aggregator,
         )
         try:
             for model, entry, state in rounds:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ... import toml
 from ...config import RunConfig, make_config, to_toml
+from ...data.inputs import sizes_from_json
 from ...errors import ConfigError
 
 
@@ -19,16 +21,16 @@ class Task:
     """A run's config, the network's inputs and outputs, and a name that stays when the run is resumed."""
 
     config: RunConfig
-    shape: tuple[int, ...]
-    classes: int
+    shape: Any  # of a sample; of several inputs, by name or in their order
+    outputs: int  # of the network, per sample
     name: str
 
     def settings(self) -> dict[str, str | int]:
         """As settings of a Flower run, which are plain values."""
         return {
             "config": to_toml(self.config),
-            "shape": json.dumps(list(self.shape)),
-            "classes": self.classes,
+            "shape": json.dumps(self.shape),
+            "outputs": self.outputs,
             "name": self.name,
         }
 
@@ -37,7 +39,7 @@ class Task:
         """Back from a Flower run's settings."""
         try:
             config = make_config(toml.loads(str(settings["config"])))
-            shape = tuple(int(side) for side in json.loads(str(settings["shape"])))
-            return cls(config, shape, int(str(settings["classes"])), str(settings["name"]))
+            shape = sizes_from_json(json.loads(str(settings["shape"])))
+            return cls(config, shape, int(str(settings["outputs"])), str(settings["name"]))
         except (KeyError, ValueError) as error:
             raise ConfigError(f"the Flower run's settings lack something of a fedsparsify run: {error!r}.") from error

@@ -8,6 +8,8 @@ const place = () => DATA.environments[state.place];
 const visible = (series) => series.filter((one) => !state.hidden.has(one.method));
 const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
 const fixed = (digits) => (value) => value.toLocaleString("en", {minimumFractionDigits: digits, maximumFractionDigits: digits});
+// Accuracy with a fixed number of digits, other measures with as many as count.
+const number = (value, digits = 4) => (value === null || value === undefined || Number.isNaN(value) ? "–" : place().measure === "accuracy" && Math.abs(value) <= 1 ? fixed(digits)(value) : String(+value.toPrecision(digits)));
 const runsOf = (one) => one.runs.map((i) => place().runs[i]);
 const complete = (one) => runsOf(one).filter((run) => run.complete);
 
@@ -33,8 +35,9 @@ function setup() {
   $("rounds-at").addEventListener("change", () => { drawRounds(); drawLayers(); });
   $("layers-log").addEventListener("change", drawLayers);
   $("theorem-run").addEventListener("change", drawTheorem);
-  $("clients-run").addEventListener("change", () => { fillMetrics(); drawClients(); });
-  $("clients-metric").addEventListener("change", drawClients);
+  $("clients-run").addEventListener("change", showClients);
+  $("views-run").addEventListener("change", () => { fillMetrics(); drawViews(); });
+  $("views-metric").addEventListener("change", drawViews);
   $("run").addEventListener("change", showConfig);
   $("copy").addEventListener("click", copyConfig);
   let width = innerWidth;
@@ -67,17 +70,24 @@ function choose() {
   $("rounds-set").closest("label").hidden = Object.keys(place().sets).length < 2;
   const costs = [["round", "round"], ["mbit", "Mbit sent, the paper's count"], ["sent", "values sent, millions"]];
   if (place().runs.some((run) => run.bytes)) costs.push(["bytes", "MB really sent"]);
+  if (place().runs.some((run) => run.epsilon)) costs.push(["epsilon", "ε spent"]);
   fill($("rounds-x"), costs, "round");
   const levels = place().levels, usual = levels.includes(0.9) ? 0.9 : levels.at(-1);
   fill($("rounds-at"), levels.map((level) => [String(level), String(level)]), String(usual));
   $("rounds-at").closest("label").hidden = levels.length < 2;
+  const measures = [["accuracy", place().measure], ...[...new Set(place().runs.flatMap((run) => Object.keys(run.metrics)))].map((name) => [`metrics.${name}`, name])];
+  fill($("rounds-y"), [...measures, ["nonzero", "parameters left"]], "accuracy");
+  $("sparsity-title").textContent = `${place().measure[0].toUpperCase()}${place().measure.slice(1)} against sparsity`;
   fill($("run"), place().runs.map((run, i) => [String(i), run.name]), "0");
   const diagnosed = place().runs.map((run, i) => [String(i), run.name]).filter(([i]) => Object.keys(place().runs[i].diagnosis).length);
   $("theorem-figure").hidden = !diagnosed.length;
   fill($("theorem-run"), diagnosed, diagnosed[0]?.[0]);
-  const viewed = place().runs.map((run, i) => [String(i), run.name]).filter(([i]) => Object.keys(place().runs[i].clients).length);
-  $("clients-figure").hidden = !viewed.length;
-  fill($("clients-run"), viewed, viewed[0]?.[0]);
+  const recorded = place().runs.map((run, i) => [String(i), run.name]).filter(([i]) => place().runs[i].clients.length);
+  $("clients").hidden = !recorded.length;
+  fill($("clients-run"), recorded, recorded[0]?.[0]);
+  const viewed = place().runs.map((run, i) => [String(i), run.name]).filter(([i]) => Object.keys(place().runs[i].views).length);
+  $("views-figure").hidden = !viewed.length;
+  fill($("views-run"), viewed, viewed[0]?.[0]);
   fillMetrics();
   showSummary();
   showConfig();
@@ -94,15 +104,16 @@ function showSummary() {
   const rows = [["data set", place().data], ["split", place().split], ["clients", place().clients], ["network", `${place().network}${place().total ? `, ${place().total.toLocaleString("en")} parameters` : ""}`], ["rounds", String(place().rounds)]];
   if (place().runs.length === 1) {
     const run = place().runs[0], last = run.nonzero.at(-1);
-    rows.push(["method", place().series[0].label], ["accuracy", fixed(4)(run.accuracy.at(-1))], ["parameters left", last.toLocaleString("en") + (place().total ? ` (${((100 * last) / place().total).toFixed(1)} %)` : "")]);
+    rows.push(["method", place().series[0].label], [place().measure, number(run.accuracy.at(-1))], ...Object.entries(run.metrics).map(([name, values]) => [name, number(values.at(-1))]), ["parameters left", last.toLocaleString("en") + (place().total ? ` (${((100 * last) / place().total).toFixed(1)} %)` : "")]);
     if (run.stopped) rows.push(["stopped early", `after round ${run.round.at(-1)}: ${run.stopped}`]);
+    const view = viewOf([run]);
+    if (view.worst !== undefined) rows.push(["worst client", number(view.worst)], ["spread over clients", number(view.spread)]);
     if (run.modelBytes) rows.push(["model file", `${run.modelBytes.toLocaleString("en")} bytes`]);
     if (run.bytes) rows.push(["sent", `${fixed(1)(run.bytes.at(-1))} MB`]);
-    const view = viewOf([run]);
-    if (view.worst !== undefined) rows.push(["worst client", fixed(4)(view.worst)], ["spread over clients", fixed(4)(view.spread)]);
+    if (run.epsilon) rows.push(["privacy", `ε = ${short(run.epsilon.at(-1))}`]);
     rows.push(["time", `${fixed(0)(run.seconds)} s`]);
   } else {
-    const best = place().series.filter((one) => complete(one).length && one.sparsity >= 0.9).sort((a, b) => final(b) - final(a))[0];
+    const best = place().series.filter((one) => complete(one).length && one.sparsity >= 0.9).sort((a, b) => (place().higher ? 1 : -1) * (final(b) - final(a)))[0];
     rows.push(["runs", String(place().runs.length)]);
     if (best) rows.push(["best at 0.9 or sparser", `${best.label} ${best.sparsity}: ${fixed(3)(final(best))}`]);
   }
@@ -116,7 +127,7 @@ function showSummary() {
 
 const final = (one) => mean(complete(one).map((run) => run.accuracy.at(-1)));
 
-function drawAll() { drawSparsity(); drawRounds(); drawLayers(); drawData(); drawClients(); drawTheorem(); showTable(); }
+function drawAll() { drawSparsity(); drawRounds(); drawLayers(); drawData(); drawViews(); drawTheorem(); showTable(); showClients(); }
 
 function drawSparsity() {
   const done = visible(place().sets.methods.map((i) => place().series[i])).filter((one) => complete(one).length);
@@ -133,9 +144,10 @@ function drawSparsity() {
   const theirs = place().paper.filter((row) => levels.includes(row.sparsity));
   if (theirs.length && !state.hidden.has(DATA.looks["fedsparsify-global"].label)) lines.set("*", {name: "the paper's FedSparsify-Global", ...DATA.looks["fedsparsify-global"], marker: "*", star: true, points: theirs.map((row) => ({x: across(row.sparsity), y: row.accuracy}))});
   const x = log ? {label: "sparsity", log: true, text: (left) => +(1 - left).toFixed(4), ticks: levels.map((s) => 1 - s)} : {label: "sparsity", names: levels.map(String)};
-  drawChart($("sparsity-chart"), {label: `Final accuracy against sparsity, ${place().title}`, lines: [...lines.values()], levels: flat, x, y: {label: place().measured, log: $("sparsity-y-log").checked, format: fixed(4)}});
+  drawChart($("sparsity-chart"), {label: `Final ${place().measure} against sparsity, ${place().title}`, lines: [...lines.values()], levels: flat, x, y: {label: place().measured, log: $("sparsity-y-log").checked, format: number}});
 }
 
+const columnOf = (run, key) => (key.startsWith("metrics.") ? run.metrics[key.slice(8)] : run[key]);
 const look = (one) => ({colour: one.colour, dark: one.dark, marker: one.marker});
 function atLevel() {
   const level = $("rounds-at").value === "" ? null : +$("rounds-at").value, usual = place().sets.methods.map((i) => place().series[i]);
@@ -151,7 +163,9 @@ function drawRounds() {
     const at = new Map();
     for (const run of runsOf(one)) {
       if (!run[xKey]) continue;
-      run.round.forEach((t, i) => { if (!at.has(t)) at.set(t, []); at.get(t).push([run[xKey][i], run[yKey][i]]); });
+      const column = columnOf(run, yKey);
+      if (!column) continue;
+      run.round.forEach((t, i) => { if (!at.has(t)) at.set(t, []); at.get(t).push([run[xKey][i], column[i]]); });
     }
     const points = [...at.keys()].sort((a, b) => a - b).map((t) => {
       const values = at.get(t).map((pair) => pair[1]).filter((value) => value !== null);
@@ -159,8 +173,8 @@ function drawRounds() {
     }).filter(Boolean);
     return {name: one.label, colour: one.colour, dark: one.dark, points};
   });
-  const accuracy = yKey === "accuracy";
-  drawChart($("rounds-chart"), {label: `${accuracy ? "Accuracy" : "Parameters left"} against ${names[xKey]}, ${place().title}`, lines, x: {label: names[xKey], log: $("rounds-x-log").checked}, y: {label: accuracy ? place().measured : "parameters left", log: $("rounds-y-log").checked, zero: !accuracy, format: accuracy ? fixed(4) : fixed(0)}});
+  const measured = yKey !== "nonzero", name = yKey === "accuracy" ? place().measure : yKey.replace("metrics.", "");
+  drawChart($("rounds-chart"), {label: `${measured ? name : "Parameters left"} against ${names[xKey]}, ${place().title}`, lines, x: {label: names[xKey], log: $("rounds-x-log").checked}, y: {label: measured ? yKey === "accuracy" ? place().measured : `test ${name}` : "parameters left", log: $("rounds-y-log").checked, zero: !measured, format: measured ? number : fixed(0)}});
 }
 
 function drawLayers() {
@@ -184,20 +198,20 @@ function drawData() {
 }
 
 function fillMetrics() {
-  if ($("clients-figure").hidden) return;
-  const known = Object.keys(place().runs[+$("clients-run").value].clients), now = $("clients-metric").value;
-  fill($("clients-metric"), known.map((name) => [name, name]), known.includes(now) ? now : known[0]);
+  if ($("views-figure").hidden) return;
+  const known = Object.keys(place().runs[+$("views-run").value].views), now = $("views-metric").value;
+  fill($("views-metric"), known.map((name) => [name, name]), known.includes(now) ? now : known[0]);
 }
 
-function drawClients() {
-  if ($("clients-figure").hidden) return;
-  const run = place().runs[+$("clients-run").value], metric = $("clients-metric").value, view = run.clients[metric];
+function drawViews() {
+  if ($("views-figure").hidden) return;
+  const run = place().runs[+$("views-run").value], metric = $("views-metric").value, view = run.views[metric];
   const points = (column) => view[column].map((y, i) => ({x: run.round[i], y, spread: view.spread[i] ?? 0})).filter((p) => p.y !== null);
   const lines = [
     {name: "mean over clients", colour: DATA.sequence[0], dark: DATA.sequenceDark[0], points: points("mean").map((p) => ({...p, low: p.y - p.spread, high: p.y + p.spread, note: `± ${fixed(4)(p.spread)}`}))},
     {name: "worst client", colour: DATA.sequence[1], dark: DATA.sequenceDark[1], dashed: true, points: points("worst")},
   ];
-  drawChart($("clients-chart"), {label: `${metric} at the clients, ${run.name}`, lines, x: {label: "round"}, y: {label: metric, format: fixed(4)}});
+  drawChart($("views-chart"), {label: `${metric} at the clients, ${run.name}`, lines, x: {label: "round"}, y: {label: metric, format: fixed(4)}});
 }
 
 function drawTheorem() {
@@ -215,28 +229,32 @@ const times = (factor) => (factor && Number.isFinite(factor) ? ` (×${fixed(2)(f
 const COLUMNS = [
   ["Method", (row) => cell(row.label, row.label)],
   ["Sparsity", (row) => cell(row.sparsity ?? 0, row.sparsity !== null ? String(row.sparsity) : row.dense ? "dense" : "free")],
-  ["Accuracy", (row) => cell(row.accuracy, row.accuracy === null ? "" : fixed(4)(row.accuracy) + (row.low < row.high ? ` [${fixed(3)(row.low)}–${fixed(3)(row.high)}]` : ""))],
+  ["Accuracy", (row) => cell(row.accuracy, row.accuracy === null ? "" : number(row.accuracy) + (row.low < row.high ? ` [${number(row.low, 3)}–${number(row.high, 3)}]` : ""))],
   ["Seeds", (row) => cell(row.seeds, String(row.seeds))],
   ["Params", (row) => cell(row.params, fixed(0)(row.params ?? 0))],
   ["Size, MB", (row) => cell(row.size, fixed(3)(row.size ?? 0) + times(row.sizeTimes))],
   ["C.C., paper's", (row) => cell(row.paper, fixed(1)(row.paper ?? 0) + times(row.paperTimes))],
   ["C.C., sent", (row) => cell(row.sent, fixed(1)(row.sent ?? 0) + times(row.sentTimes))],
+  ["ε", (row) => cell(row.epsilon, short(row.epsilon ?? 0))],
   ["MB sent", (row) => cell(row.bytes, fixed(1)(row.bytes ?? 0) + times(row.bytesTimes))],
   ["Latency, ms", (row) => cell(row.latency, short(row.latency ?? 0) + times(row.latencyTimes))],
   ["Items/s", (row) => cell(row.speed, fixed(0)(row.speed ?? 0) + times(row.speedTimes))],
 ];
-const CLIENT_COLUMNS = [
-  ["Worst client", (row) => cell(row.worst, fixed(4)(row.worst ?? 0))],
-  ["Spread", (row) => cell(row.spread, fixed(4)(row.spread ?? 0))],
+const VIEW_COLUMNS = [
+  ["Worst client", (row) => cell(row.worst, number(row.worst ?? 0))],
+  ["Spread", (row) => cell(row.spread, number(row.spread ?? 0))],
 ];
 
 // Worst client and spread after the last round, mean over seeds.
 function viewOf(runs) {
-  const known = runs.map((run) => run.clients.accuracy).filter((view) => view && view.worst.at(-1) !== null);
+  const known = runs.map((run) => run.views[place().measure]).filter((view) => view && view.worst.at(-1) !== null);
   return known.length ? {worst: mean(known.map((view) => view.worst.at(-1))), spread: mean(known.map((view) => view.spread.at(-1)))} : {};
 }
 
-const columns = () => (place().runs.some((run) => run.clients.accuracy) ? [...COLUMNS.slice(0, 3), ...CLIENT_COLUMNS, ...COLUMNS.slice(3)] : COLUMNS);
+const columns = () => {
+  const shown = COLUMNS.filter(([name]) => name !== "ε" || place().runs.some((run) => run.epsilon));
+  return place().runs.some((run) => run.views[place().measure]) ? [...shown.slice(0, 3), ...VIEW_COLUMNS, ...shown.slice(3)] : shown;
+};
 
 function tableRows() {
   const rows = [], dense = place().dense === null ? null : runsOf(place().series[place().dense])[0];
@@ -245,7 +263,7 @@ function tableRows() {
     const all = place().total ? (2 * run.participants * place().total * run.round.at(-1)) / 1e6 : null;
     rows.push({
       ...look(one), label: one.label + (complete(one).length ? "" : ` (stopped at ${run.round.at(-1)})`), sparsity: one.sparsity, dense: one.dense, seeds: runs.length, accuracy: mean(finals), low: Math.min(...finals), high: Math.max(...finals),
-      ...viewOf(runs), params: run.nonzero.at(-1), size: run.modelBytes && run.modelBytes / 1e6, sizeTimes: other && dense.modelBytes / run.modelBytes,
+      ...viewOf(runs), epsilon: run.epsilon?.at(-1), params: run.nonzero.at(-1), size: run.modelBytes && run.modelBytes / 1e6, sizeTimes: other && dense.modelBytes / run.modelBytes,
       paper: run.paper, paperTimes: other && all / run.paper, sent: run.sent.at(-1), sentTimes: other && all / run.sent.at(-1), bytes: run.bytes?.at(-1), bytesTimes: other && run.bytes && (4 * all) / run.bytes.at(-1),
       latency: run.timing?.latency_ms, latencyTimes: other && run.timing && dense.timing && dense.timing.latency_ms / run.timing.latency_ms, speed: run.timing?.items_per_second, speedTimes: other && run.timing && dense.timing && run.timing.items_per_second / dense.timing.items_per_second,
     });
@@ -258,7 +276,7 @@ function tableRows() {
 function showTable() {
   const shown = columns(), head = $("table").querySelector("thead tr"), body = $("table").querySelector("tbody");
   head.replaceChildren(...shown.map(([name], i) => {
-    const th = document.createElement("th"), button = Object.assign(document.createElement("button"), {type: "button", textContent: name});
+    const th = document.createElement("th"), button = Object.assign(document.createElement("button"), {type: "button", textContent: name === "Accuracy" ? (place().measure !== "accuracy" ? place().measure : name) : name});
     th.scope = "col";
     if (state.sort === name) th.setAttribute("aria-sort", state.down ? "descending" : "ascending");
     button.addEventListener("click", () => {
@@ -283,13 +301,38 @@ function showTable() {
   body.replaceChildren(...rows.map((row) => {
     const tr = document.createElement("tr");
     if (row.theirs) tr.className = "theirs";
-    shown.forEach(([, make], i) => {
+    columns().forEach(([, make], i) => {
       const td = Object.assign(document.createElement("td"), {textContent: make(row).text});
       if (!i && !row.theirs) td.prepend(swatch(row));
       tr.append(td);
     });
     return tr;
   }));
+}
+
+// ——— clients
+
+const CLIENT_COLUMNS = [
+  ["Client", (row) => row.name],
+  ["Stood out", (row) => row.notes.join("; ") || "–"],
+  ["Rounds", (row) => String(row.rounds)],
+  ["Samples", (row) => row.samples.toLocaleString("en")],
+  ["Norm, medians", (row) => row.norm === null ? "–" : short(row.norm)],
+  ["Cosine", (row) => row.cosine === null ? "–" : fixed(3)(row.cosine)],
+  ["Training loss", (row) => row.loss === null ? "–" : short(row.loss)],
+];
+
+function showClients() {
+  if ($("clients").hidden) return;
+  const run = place().runs[+$("clients-run").value], cells = (kind, texts) => texts.map((text) => Object.assign(document.createElement(kind), {textContent: text}));
+  $("clients").querySelector("thead tr").replaceChildren(...cells("th", CLIENT_COLUMNS.map(([name]) => name)));
+  $("clients").querySelector("tbody").replaceChildren(...run.clients.map((row) => {
+    const tr = document.createElement("tr");
+    tr.append(...cells("td", CLIENT_COLUMNS.map(([, text]) => text(row))));
+    return tr;
+  }));
+  const shown = run.clients.length, rest = run.allClients > shown ? ` The first ${shown} of ${run.allClients.toLocaleString("en")} clients.` : "";
+  $("clients-about").textContent = "Those that stood out come first. Norm: length of a client's update, in medians of its round. Cosine: to the merged update, mean over the rounds; −1 pulls the other way." + rest;
 }
 
 // ——— settings

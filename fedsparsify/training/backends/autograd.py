@@ -9,6 +9,7 @@ import torch
 from ...methods import Request, Update
 from ...notices import notice
 from ..flat import FlatModule
+from ..inputs import call
 from ..worker import Worker
 from .base import Setup, on_thread_pool
 
@@ -67,5 +68,5 @@ def draws_from_torch(setup: Setup) -> bool:
     module, x = setup.make().to(setup.device).train(), setup.samples.x[:2].clone()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         before = torch.random.get_rng_state()
-        module(x)
+        call(module, x)
         return not torch.equal(before, torch.random.get_rng_state())

@@ -22,8 +22,10 @@ from ...native.machine import cores_here
 from ...networks import layout_of
 from ..batches import Batches
 from ..flat import FlatModule
+from ..inputs import Samples
+from ..losses import Loss, is_plain, loss_of
 from ..settings import Training
-from ..worker import Samples, Worker
+from ..worker import Worker
 
 Answer = TypeVar("Answer")
 
@@ -56,6 +58,23 @@ class Setup:
     def needs_keys(self) -> bool:
         """Whether a step needs a random key: for keyed dropout, or for augmentation."""
         return self.batches.augment or any(isinstance(child, KeyedDropout) for child in self.module.modules())
+
+    @cached_property
+    def loss(self) -> Loss:
+        """What clients minimise."""
+        return loss_of(self.training)
+
+    def unusual(self) -> str | None:
+        """Why kernels for cross-entropy of classes on one input of floats cannot train this; None where they can."""
+        if not is_plain(self.training):
+            return f"it minimises cross-entropy, not {self.training.loss}"
+        if self.samples.y.ndim > 1:
+            return "it takes one class per sample"
+        return self.several_inputs()
+
+    def several_inputs(self) -> str | None:
+        """Why a stack cannot be given these samples; None where it can."""
+        return None if self.samples.single else "it takes one input of floats"
 
     @property
     def on_cpu(self) -> bool:

@@ -10,12 +10,14 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from ...data.inputs import Inputs
 from ...data.partition import Indices
 from ...methods import Fit, Update
 from ...model import Floats, SparseModel
 from ...notices import notice
 from ..flat import FlatModule
-from ..worker import Samples, Worker
+from ..inputs import Samples
+from ..worker import Worker
 from .autograd import OneByOne, Threads
 from .base import Backend, Setup
 from .native import Native
@@ -77,9 +79,10 @@ def _difference(backend: Backend, setup: Setup, probe: int) -> str | None:
     start = SparseModel.dense(network.layout, network.values())
     start = start.under(rng.random(start.layout.trainable) < 0.75)
     labels = setup.samples.y.cpu().numpy()
-    order = rng.permutation(labels.size)
-    # Samples of one class first: their gradients do not cancel out, which would leave little but rounding.
-    order = order[np.argsort(labels[order] != labels[order[0]], kind="stable")]
+    order = rng.permutation(len(labels))
+    if labels.ndim == 1:
+        # Samples of one class first: their gradients do not cancel out, which would leave little but rounding.
+        order = order[np.argsort(labels[order] != labels[order[0]], kind="stable")]
     parts, fits = [order[:count]] * 2, [Fit(start, epochs=1)] * 2  # each client has its own order of them
     expected = [
         Worker(network, _on_cpu(setup.samples, mine), np.arange(mine.size), training, probe, client).answer(fit)
@@ -97,7 +100,8 @@ def _difference(backend: Backend, setup: Setup, probe: int) -> str | None:
 
 def _on_cpu(samples: Samples, mine: Indices) -> Samples:
     picked = torch.from_numpy(mine).to(samples.y.device)
-    return Samples(samples.x[picked].cpu(), samples.y[picked].cpu())
+    x = samples.x[picked]
+    return Samples(x.map(torch.Tensor.cpu) if isinstance(x, Inputs) else x.cpu(), samples.y[picked].cpu())
 
 
 def _compare(

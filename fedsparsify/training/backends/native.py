@@ -39,7 +39,9 @@ class Native:
             KERNELS(lanes_here())
         except ImportError as error:
             return f"its kernels were never compiled here, and cannot be: {error}"
-        return None
+        if why := setup.unusual():
+            notice(f"this network is not trained by the native back end: {why}. A slower one takes its place.")
+        return why
 
     @staticmethod
     def refusal_of(training: Training) -> str | None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+import torch
+
 from ...methods import Request, Score, Update
 from ...native.machine import cores_here
+from ...notices import notice
+from ..losses import is_plain
 from ..stacks.dense import DenseStack
 from ..stacks.mapped import MappedStack
 from ..stacks.stack import Stack
@@ -70,13 +74,17 @@ class Gpu(Stacked):
         """Takes networks of the layers that the kernels have, on a GPU with triton."""
         if setup.device.type != "cuda":
             return "it trains on a GPU"
+        if why := setup.several_inputs():
+            return why
         try:
             from ..gpu.stack import read_layers
         except ImportError as error:
             return f"triton cannot be imported: {error}"
         if not read_layers(setup.module, setup.samples.x.shape[1:]):
             return "its kernels do not have all layers of the network"
-        return None
+        if why := setup.unusual():
+            notice(f"this network is not trained by the gpu back end: {why}. A slower one takes its place.")
+        return why
 
     def network(self, models: int) -> tuple[Stack, StackedNetwork]:
         """A stack of that many models, and the network that takes its training steps."""
@@ -99,13 +107,16 @@ class Dense(Stacked):
     @classmethod
     def refusal(cls, setup: Setup) -> str | None:
         """Takes Flatten, Linear, ReLU and Dropout in sequence."""
-        return None if DenseStack.takes(setup.module) else "it trains Flatten, Linear, ReLU and Dropout in sequence"
+        if DenseStack.takes(setup.module):
+            return setup.several_inputs()
+        return "it trains Flatten, Linear, ReLU and Dropout in sequence"
 
     def network(self, models: int) -> tuple[Stack, StackedNetwork]:
         """A stack of that many models, and the network that takes its training steps."""
         setup = self._setup
         stack = Stack(setup.layout, models, setup.device, DenseStack.orders(setup.module))
-        return stack, DenseStack(setup.module, stack, setup.batches, setup.training.label_smoothing)
+        loss = None if is_plain(setup.training) else setup.loss
+        return stack, DenseStack(setup.module, stack, setup.batches, loss, setup.training.label_smoothing)
 
 
 class Mapped(Stacked):
@@ -116,10 +127,15 @@ class Mapped(Stacked):
     @classmethod
     def refusal(cls, setup: Setup) -> str | None:
         """Takes a GPU. On a CPU, mapped convolutions were measured at 0.65 times the speed of threads."""
-        return "it is slower than threads on a CPU" if setup.on_cpu else None
+        if setup.on_cpu:
+            return "it is slower than threads on a CPU"
+        if not isinstance(setup.samples.x, torch.Tensor):
+            notice("this network trains one client at a time: it takes several inputs.")
+            return "it takes one input"
+        return None
 
     def network(self, models: int) -> tuple[Stack, StackedNetwork]:
         """A stack of that many models, and the network that takes its training steps."""
         setup = self._setup
         stack = Stack(setup.layout, models, setup.device)
-        return stack, MappedStack(setup.make(), stack, setup.batches, setup.training.label_smoothing)
+        return stack, MappedStack(setup.make(), stack, setup.batches, setup.loss)

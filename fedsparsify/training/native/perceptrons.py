@@ -86,12 +86,13 @@ class Perceptrons:
         if isinstance(request, Score):
             workspace.attach("squares", 0)
         rates = worker.rates(epochs)
-        step_rates = rates.astype(np.float32).reshape(epochs, -1)
+        step_rates = rates.astype(np.float32)
+        rates_at = step_rates.ctypes.data
         exp_sums, margins = zeros(worker.samples), zeros(worker.samples)
         fill(workspace.epoch, exp_sums=exp_sums.ctypes.data, margins=margins.ctypes.data)
         for epoch in range(epochs):
             order = np.ascontiguousarray(worker.next_order(), np.int64)
-            fill(workspace.epoch, rates=step_rates[epoch].ctypes.data)
+            workspace.epoch["rates"] = rates_at + 4 * epoch * worker.steps_per_epoch
             self._epoch(workspace.epoch.ctypes.data, order.ctypes.data, order.size)
             worker.steps += worker.steps_per_epoch
         if self._training.momentum:

@@ -14,6 +14,7 @@ from torch import nn
 
 from ...keyed import KeyedDropout, uniform
 from ..batches import Batches, StepInputs
+from ..losses import Loss
 from ..sequence import in_sequence
 from .stack import Order, Stack
 
@@ -21,9 +22,18 @@ from .stack import Order, Stack
 class DenseStack:
     """A stack of networks made of Flatten, Linear, ReLU and Dropout in sequence."""
 
-    def __init__(self, module: nn.Module, stack: Stack, batches: Batches, label_smoothing: float = 0.0) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        stack: Stack,
+        batches: Batches,
+        loss: Loss | None = None,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        """`loss`: one other than cross-entropy, whose gradient is written out below."""
         self._layers = in_sequence(module)
-        self._stack, self._batches, self._smoothing = stack, batches, label_smoothing
+        self._loss, self._smoothing = loss, label_smoothing
+        self._stack, self._batches = stack, batches
 
     @staticmethod
     def takes(module: nn.Module) -> bool:
@@ -66,7 +76,16 @@ class DenseStack:
                 scale = kept * (1 / (1 - layer.p))
                 h = h * scale
                 tape.append(scale)
-        d = self._loss(h, y, inputs.losses[inputs.span]).div_(x.shape[1])
+        losses = inputs.losses[inputs.span]
+        if self._loss is None:
+            d = self._cross_entropy(h, y, losses).div_(x.shape[1])
+        else:
+            # Model by model, by autograd: torch.func.vmap would import a compiler for this, which takes seconds.
+            with torch.enable_grad():
+                h = h.detach().requires_grad_()
+                means = torch.stack([self._loss(*one) for one in zip(h, y, strict=True)])
+                (d,) = torch.autograd.grad(means.sum(), h)
+            losses += means.detach() * x.shape[1]
         for position, (name, layer) in reversed(list(enumerate(self._layers))):
             if isinstance(layer, nn.Linear):
                 before = tape.pop()
@@ -83,7 +102,7 @@ class DenseStack:
             elif isinstance(layer, KeyedDropout):
                 d *= tape.pop()
 
-    def _loss(self, logits: torch.Tensor, labels: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
+    def _cross_entropy(self, logits: torch.Tensor, labels: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
         """Add the cross entropy of each model's batch to its loss. Returns the gradients of the sums."""
         logs, hit, smoothing = torch.log_softmax(logits, 2), labels.unsqueeze(2), self._smoothing
         losses -= logs.gather(2, hit).sum((1, 2)).mul_(1 - smoothing)

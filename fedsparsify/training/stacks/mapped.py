@@ -14,14 +14,15 @@ from torch.nn.functional import cross_entropy
 
 from ...keyed import KeyedDropout
 from ..batches import Batches, StepInputs
+from ..losses import Loss
 from .stack import Stack
 
 
 class MappedStack:
     """A stack of networks whose forward pass `torch.func.vmap` can map."""
 
-    def __init__(self, module: nn.Module, stack: Stack, batches: Batches, label_smoothing: float = 0.0) -> None:
-        self._batches, self._smoothing = batches, label_smoothing
+    def __init__(self, module: nn.Module, stack: Stack, batches: Batches, loss: Loss = cross_entropy) -> None:
+        self._batches, self._criterion = batches, loss
         # The module is this stack's alone: a functional call lends it other tensors while it runs.
         self._module, self._stack = module.to(stack.device).train(), stack
         self._keys = [name for name, child in module.named_modules() if isinstance(child, KeyedDropout)]
@@ -34,7 +35,7 @@ class MappedStack:
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         buffers = {name: buffer.clone() for name, buffer in buffers.items()}  # a forward pass may change them in place
         logits = functional_call(self._module, (tensors, buffers), (x,))
-        return cross_entropy(logits, y, label_smoothing=self._smoothing), buffers
+        return self._criterion(logits, y), buffers
 
     def step(self, inputs: StepInputs) -> None:
         """Gradients of every model into the buffer, or applied at once."""

@@ -8,15 +8,17 @@ import shutil
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.clientapp.mod import LocalDpMod
+from flwr.clientapp.mod import LocalDpMod, arrays_size_mod, fixedclipping_mod, message_size_mod
 from flwr.serverapp import strategy as flower
 from test_strategy import Grid
 
-from fedsparsify.errors import ConfigError, FedSparsifyError
+from fedsparsify.errors import ClientError, ConfigError, FedSparsifyError
 from fedsparsify.federation.flower import SparseStrategy, sparse_mod
 from fedsparsify.federation.flower.messages import MODEL
+from fedsparsify.methods import FedSparsifyGlobal
 from fedsparsify.model import SparseModel
 from fedsparsify.wire.codec import decode, known_name
 
@@ -33,9 +35,9 @@ def arrays() -> ArrayRecord:
     return ArrayRecord({name: Array(value) for name, value in START.items()})
 
 
-def app_of(*mods, measured=lambda message, context: {}) -> ClientApp:
+def app_of(*mods, measured=lambda message, context: {}, outer=()) -> ClientApp:
     """Trains by adding a little; evaluation counts zeros. `measured` are a node's other metrics."""
-    app = ClientApp(mods=[sparse_mod, *mods])
+    app = ClientApp(mods=[*outer, sparse_mod, *mods])
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -174,9 +176,6 @@ def test_a_second_start_begins_anew(tmp_path, caplog):
     assert strategy.start(grid, other, num_rounds=3).arrays["v"].shape == (40,)  # another network, even
     again = rounds_of(strategy, Grid(app_of(), tmp_path / "c"), 3)
     assert again.arrays["w"].data == first.arrays["w"].data
-    assert "schedule" not in caplog.text
-    rounds_of(strategy, Grid(app_of(), tmp_path / "c"), 2)
-    assert "2 rounds are run of a schedule for rounds=3" in caplog.text
 
 
 def test_arrays_keep_their_order(tmp_path):
@@ -287,17 +286,114 @@ def test_a_mod_inside_ours_reaches_the_wire_under_the_mask(tmp_path):
         assert np.abs(theirs.weights - 1.01 * model.weights)[: model.mask.size][model.mask].min() > 0
 
 
-def test_a_mod_outside_ours_is_named_and_trains_nothing(tmp_path, caplog):
+def test_a_mod_outside_ours_is_named_and_trains_nothing(tmp_path):
     outer = ClientApp(mods=[LocalDpMod(clipping_norm=1.0, sensitivity=0.1, epsilon=10.0, delta=1e-5), sparse_mod])
     outer.train()(lambda message, context: message)
     strategy = SparseStrategy(sparsity=0.9, rounds=1, fraction_evaluate=0.0)
-    result = rounds_of(strategy, Grid(outer, tmp_path), 1)
-    assert not result.train_metrics_clientapp and "LocalDpMod" in caplog.text and "0 usable answers" in caplog.text
+    with pytest.raises(ClientError, match=r"round 1: none of the 2 nodes .* by sparse_mod \(LocalDpMod expects"):
+        rounds_of(strategy, Grid(outer, tmp_path), 1)
 
 
-def test_a_loop_that_answers_with_an_error(tmp_path):
+@pytest.mark.parametrize("outer", [[], [message_size_mod], [arrays_size_mod, message_size_mod]])
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+def test_a_loop_that_answers_with_an_error(tmp_path, kind, outer):
+    """Flower's `message_size_mod` makes "Message content is None" of an error that is returned."""
+
     def broken(message: Message, context: Context, call_next) -> Message:
-        return Message(Error(code=3, reason="no scans today"), reply_to=message)
+        if message.metadata.message_type == kind:
+            return Message(Error(code=3, reason="no scans today"), reply_to=message)
+        return call_next(message, context)
 
-    with pytest.raises(FedSparsifyError, match="answers with an error: no scans today"):
-        rounds_of(SparseStrategy(rounds=1), Grid(app_of(broken), tmp_path), 1)
+    with pytest.raises(FedSparsifyError, match=r"answers with an error: no scans today \(code 3\)"):
+        rounds_of(SparseStrategy(rounds=1), Grid(app_of(broken, outer=outer), tmp_path), 1)
+
+
+def test_mods_that_measure_messages_work_outside_and_inside_ours(tmp_path, caplog):
+    mods = [message_size_mod, arrays_size_mod]
+    grid = Grid(app_of(*mods, outer=mods), tmp_path)
+
+    def forget(node, round, reply):
+        if round == 2:  # the answer that lacks a mask passes the mods as well
+            shutil.rmtree(tmp_path / "10", ignore_errors=True)
+        return reply
+
+    grid.spoil = forget
+    result = rounds_of(SparseStrategy(sparsity=0.9, rounds=3), grid, 3)
+    assert set(result.train_metrics_clientapp) == set(result.evaluate_metrics_clientapp) == {1, 2, 3}
+    assert "the whole model is sent" in caplog.text and "left out" not in caplog.text
+    assert "Incoming message size" in caplog.text
+
+
+def test_networks_with_batch_norm_keep_the_order_of_their_state_dict(tmp_path):
+    """Loops and mods that `zip(state_dict, arrays)`; the statistics lie between trained arrays."""
+    net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 5))
+    expected, seen = list(net.state_dict()), []
+
+    def measured(message, context):
+        seen.append(list(message.content["arrays"]))
+        return {}
+
+    app = app_of(fixedclipping_mod, measured=measured)
+    strategy = SparseStrategy(sparsity=0.5, fraction_evaluate=0.0)
+    result = strategy.start(
+        Grid(app, tmp_path),
+        ArrayRecord(net.state_dict()),
+        num_rounds=2,
+        train_config=ConfigRecord({"clipping_norm": 10.0}),
+    )
+    assert seen == [expected] * 4 and list(result.arrays) == expected and set(result.train_metrics_clientapp) == {1, 2}
+    assert expected[2:5] == ["1.weight", "1.bias", "1.running_mean"]
+
+
+def test_other_rounds_than_the_schedules_are_refused_before_any_training(tmp_path):
+    grid = Grid(app_of(), tmp_path)
+    for strategy in (SparseStrategy(sparsity=0.9, rounds=3), SparseStrategy(FedSparsifyGlobal(rounds=3))):
+        for rounds in (1, 2, 6):
+            with pytest.raises(ConfigError, match=rf"num_rounds must be the rounds=3 .* Received: {rounds}\."):
+                rounds_of(strategy, grid, rounds)
+    with pytest.raises(ConfigError, match=r"the rounds of its method, 3\. Received: rounds=6"):
+        SparseStrategy(FedSparsifyGlobal(rounds=3), rounds=6)
+    assert grid.messages == []
+
+
+def test_the_schedule_follows_num_rounds_where_no_rounds_are_given(tmp_path):
+    strategy = SparseStrategy(sparsity=0.9, fraction_evaluate=0.0)
+    found = [rounds_of(strategy, Grid(app_of(), tmp_path / str(rounds)), rounds) for rounds in (6, 2)]
+    reached = [[metrics["sparsity"] for metrics in one.train_metrics_clientapp.values()] for one in found]
+    assert [len(one) for one in reached] == [6, 2] and all(one[-1] == pytest.approx(0.9, abs=0.01) for one in reached)
+    assert reached[0][2] < 0.8  # not at round 3 of 6
+    rounds_of(SparseStrategy(FedSparsifyGlobal(sparsity=0.5)), Grid(app_of(), tmp_path / "m"), 2)
+    with pytest.raises(ConfigError, match="needs `rounds`"):
+        SparseStrategy().configure_train(1, arrays(), ConfigRecord(), Grid(app_of(), tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["raises", "answers"])
+def test_clients_without_the_mod_end_the_run_in_its_first_round(tmp_path, kind):
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        if kind == "raises":  # as Flower turns a loop's KeyError into a reply
+            return Message(Error(code=2, reason="<class 'KeyError'>:<'arrays'>"), reply_to=message)
+        content = RecordDict({"arrays": arrays(), "metrics": MetricRecord({"num-examples": 5})})
+        return Message(content, reply_to=message)
+
+    grid = Grid(app, tmp_path)
+    found = "KeyError" if kind == "raises" else "an answer of another kind"
+    with pytest.raises(
+        ClientError, match=rf"round 1: none of the 2 nodes .*{found}.* need ClientApp\(mods=\[sparse_mod"
+    ):
+        rounds_of(SparseStrategy(sparsity=0.9), grid, 3)
+    assert len(grid.messages) == 2
+
+
+def test_one_client_without_the_mod_is_left_out_and_named(tmp_path, caplog):
+    def spoil(node, round, reply):
+        if node == 10:
+            reply.content = RecordDict({"arrays": arrays(), "metrics": MetricRecord({"num-examples": 5, "loss": 1.0})})
+        return reply
+
+    strategy = SparseStrategy(sparsity=0.9, fraction_evaluate=0.0, min_train_nodes=1)
+    rounds_of(strategy, Grid(app_of(), tmp_path, spoil), 2)
+    assert caplog.text.count("node 10 is left out: the message has no record 'fedsparsify'") == 2
+    assert "sparse_mod" in caplog.text and strategy.model.sparsity == pytest.approx(0.9, abs=0.01)

@@ -1,0 +1,56 @@
+"""Short messages about four topics, made of words at random: tokens, topics and authors.
+
+Every author has favourite topics, so that a division by author is not even. Words are numbered; 0 fills up a message.
+"""
+
+import numpy as np
+from torch import nn
+
+TOPICS = ("weather", "football", "cooking", "music")
+WORDS = (
+    "rain cloud sunny storm wind snow forecast cold warm umbrella".split(),
+    "goal match team player coach referee penalty league score fans".split(),
+    "oven salt onion recipe butter slice boil garlic dinner spoon".split(),
+    "guitar song concert drummer melody album singer chorus piano tune".split(),
+)
+COMMON = "the a is was and very today we they with about this that not more".split()
+VOCABULARY = ["", *COMMON, *(word for topic in WORDS for word in topic)]
+LENGTH = 12
+AUTHORS = 8
+
+
+def messages(samples: int = 2000, seed: int = 0):
+    """A dictionary with training and test samples and, for training, who wrote each message."""
+    rng = np.random.default_rng(seed)
+    number = {word: i for i, word in enumerate(VOCABULARY)}
+    favourites = rng.dirichlet(np.full(len(TOPICS), 0.5), AUTHORS)
+    author = rng.integers(AUTHORS, size=samples)
+    topic = np.array([rng.choice(len(TOPICS), p=favourites[one]) for one in author])
+    tokens = np.zeros((samples, LENGTH), np.int64)
+    for row, about in enumerate(topic):
+        length = rng.integers(5, LENGTH + 1)
+        own = rng.random(length) < 0.3  # the other words are common to all topics
+        words = [rng.choice(WORDS[about]) if mine else rng.choice(COMMON) for mine in own]
+        tokens[row, :length] = [number[word] for word in words]
+    train = samples * 4 // 5
+    return {
+        "x_train": tokens[:train],
+        "y_train": topic[:train],
+        "x_test": tokens[train:],
+        "y_test": topic[train:],
+        "client": author[:train],
+        "labels": TOPICS,
+    }
+
+
+class BagOfWords(nn.Module):
+    """The mean of the words' vectors, then two layers."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.words = nn.Embedding(len(VOCABULARY), 32, padding_idx=0)
+        self.layers = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, classes))
+
+    def forward(self, tokens):
+        there = (tokens > 0).unsqueeze(2)
+        return self.layers((self.words(tokens) * there).sum(1) / there.sum(1).clamp(min=1))

@@ -1,0 +1,48 @@
+"""From raw samples to a network's input. A model's file states it, so that whoever runs the model can repeat it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import ModelError
+from .model import Floats
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """From raw pixels to the network's input: x / divisor, then (x − mean) / std per channel."""
+
+    divisor: float = 1.0
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    def __call__(self, raw: NDArray[Any]) -> Floats:
+        """Raw samples (n, channels, …) as the network takes them."""
+        x = raw.astype(np.float32) / np.float32(self.divisor)
+        if self.mean:
+            shape = (1, -1) + (1,) * (x.ndim - 2)
+            x -= np.asarray(self.mean, np.float32).reshape(shape)
+            x /= np.asarray(self.std, np.float32).reshape(shape)
+        return x
+
+    def facts(self) -> dict[str, object]:
+        """As a model's file states it."""
+        return {"divisor": self.divisor, "mean": list(self.mean), "std": list(self.std)}
+
+    @classmethod
+    def read(cls, said: object, channels: int) -> Preprocessing:
+        """The preprocessing that a file states, checked for samples of so many channels."""
+        match said:
+            case {"divisor": int() | float() as divisor, "mean": list() as mean, "std": list() as std}:
+                numbers = [divisor, *mean, *std]
+                known = all(isinstance(number, int | float) and abs(number) < 1e38 for number in numbers)
+                if known and all([divisor, *std]) and len(mean) == len(std) in (0, 1, channels):
+                    return cls(float(divisor), tuple(mean), tuple(std))
+        raise ModelError(
+            "the file's preprocessing must be a divisor and, for each channel, mean and std, none of them 0 but the "
+            f"mean. Received: {said!r:.80}. Give prepared floats instead of bytes."
+        )
