@@ -33,7 +33,7 @@ def _pictures(samples, seed):
     return grey.clip(0, 255).astype(np.uint8)[:, None], there, pixels
 
 
-def shapes(samples=2000, seed=0):
+def shapes(samples=1000, seed=0):
     """Which shapes are there."""
     x, there, _ = _pictures(samples, seed)
     train = samples * 4 // 5

@@ -8,12 +8,12 @@ from torch import nn
 
 TOPICS = ("weather", "football", "cooking", "music")
 WORDS = (
-    "rain cloud sunny storm wind snow forecast cold warm umbrella".split(),
-    "goal match team player coach referee penalty league score fans".split(),
-    "oven salt onion recipe butter slice boil garlic dinner spoon".split(),
-    "guitar song concert drummer melody album singer chorus piano tune".split(),
+    ["rain", "cloud", "sunny", "storm", "wind", "snow", "forecast", "cold", "warm", "umbrella"],
+    ["goal", "match", "team", "player", "coach", "referee", "penalty", "league", "score", "fans"],
+    ["oven", "salt", "onion", "recipe", "butter", "slice", "boil", "garlic", "dinner", "spoon"],
+    ["guitar", "song", "concert", "drummer", "melody", "album", "singer", "chorus", "piano", "tune"],
 )
-COMMON = "the a is was and very today we they with about this that not more".split()
+COMMON = ["the", "a", "is", "was", "and", "very", "today", "we", "they", "with", "about", "this", "that", "not", "more"]
 VOCABULARY = ["", *COMMON, *(word for topic in WORDS for word in topic)]
 LENGTH = 12
 AUTHORS = 8
@@ -52,5 +52,6 @@ class BagOfWords(nn.Module):
         self.layers = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, classes))
 
     def forward(self, tokens):
+        """Logits of the topics."""
         there = (tokens > 0).unsqueeze(2)
         return self.layers((self.words(tokens) * there).sum(1) / there.sum(1).clamp(min=1))

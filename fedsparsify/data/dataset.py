@@ -29,8 +29,8 @@ class Dataset:
         name: for messages.
         x_train: samples. Floats become float32, integers int64 (tokens). A dictionary or a tuple of arrays is several
             inputs, which `forward` is given by name or in this order.
-        y_train: targets. Integers are classes 0 … K − 1, (n,), or (n, …) for a class per pixel. Floats are values.
-            True and false, (n, labels), are labels.
+        y_train: targets. Integers from 0 on are classes, (n,), or (n, …) for a class per pixel. Other numbers are
+            values. True and false, (n, labels), are labels.
         x_test: samples to evaluate on; none of them (n = 0) where clients evaluate.
         y_test: their targets.
         preprocessing: what was done to raw samples; the model's file states it.
@@ -58,8 +58,8 @@ class Dataset:
 
     def __post_init__(self) -> None:
         if self.targets is None:
-            kind = as_array(self.y_train, f"{self.name}: y_train")
-            object.__setattr__(self, "targets", targets_by_type(kind))
+            both = [as_array(getattr(self, part), f"{self.name}: {part}") for part in ("y_train", "y_test")]
+            object.__setattr__(self, "targets", targets_by_type(*both))
         for part in PARTS:
             given, what = getattr(self, part), f"{self.name}: {part}"
             made = (
@@ -171,11 +171,17 @@ class Dataset:
         return replace(self, x_train=mapped(self.x_train, floats), x_test=mapped(self.x_test, floats))
 
 
-def targets_by_type(y: NDArray[Any]) -> Targets:
-    """What targets are if nobody says it: integers are classes, floats values, a table of truth values labels."""
-    if y.dtype.kind == "f":
+def targets_by_type(train: NDArray[Any], test: NDArray[Any]) -> Targets:
+    """What targets are if nobody says it: integers are classes, floats values, a table of truth values labels.
+
+    Integers that cannot be classes (negative, or larger in `test` than in `train`) are values; a loss of classes names
+    what is wrong with them.
+    """
+    if train.dtype.kind == "b" and train.ndim > 1:
+        return "labels"
+    if train.dtype.kind == "f" or not train.size or int(train.min()) < 0 or int(train.max()) >= MOST_CLASSES:
         return "values"
-    return "labels" if y.dtype.kind == "b" and y.ndim > 1 else "classes"
+    return "values" if test.size and (int(test.min()) < 0 or test.max() > train.max()) else "classes"
 
 
 def target_array(y: NDArray[Any], targets: Targets, what: str) -> NDArray[Any]:

@@ -6,7 +6,8 @@ import zipfile
 
 from ..errors import DataError
 from ..plugins import load_named
-from .datasets import DATASETS, check_known
+from .datasets import DATASETS
+from .load import check_known
 
 
 def check_present(name: str) -> None:

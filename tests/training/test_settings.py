@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -142,3 +145,20 @@ def test_adam_learns_and_a_stopped_run_ends_with_the_same_bytes(tmp_path):
     assert run(config, tmp_path / "cut", resume=True).model.same_as(whole.model)
     assert whole.history[-1].accuracy > 0.7
     assert not whole.model.same_as(run(replace(config, keep_optimizer=False)).model)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "training.md"
+
+
+@pytest.mark.filterwarnings("always::fedsparsify.notices.Notice")
+@pytest.mark.parametrize("line", re.findall(r"```bash\n(.*?)\n```", PAGE.read_text("utf-8"), re.DOTALL))
+def test_the_commands_of_the_page(elsewhere, here, line):
+    code, out, errors = here(*shlex.split(line)[1:])
+    assert code == 0 and out, errors
+    assert ("its kernels have no adamw" in errors) == ("adamw" in line)
+
+
+def test_the_page_names_every_setting():
+    flags = set(re.findall(r"^\| `?(.*?)` \|", PAGE.read_text("utf-8"), re.MULTILINE))
+    named = {name for cell in flags for name in re.findall(r"--([\w-]+)", cell)}
+    assert named == {name.replace("_", "-") for name in (*NEW, "lr", "momentum", "nesterov", "keep_optimizer")}

@@ -98,7 +98,7 @@ class Node:
             own = load_samples(self.data, targets_of(config.loss))
             x, y = own.x_train, own.y_train
         elif config.data in DATASETS:
-            part = f"{config.data} {config.clients} {config.split} {config.seed} {client}"
+            part = f"{config.data} {config.loss} {config.clients} {config.split} {config.seed} {client}"
             key = hashlib.blake2b(part.encode(), digest_size=8).hexdigest()
             x, y = self.store.samples(key, partial(part_of, config, client))
         else:

@@ -21,12 +21,16 @@ from fedsparsify.federation.flower.client import Node
 from fedsparsify.federation.flower.client_app import number_of
 from fedsparsify.federation.flower.commands import Keys, Link, environment_variables, last_superlink_port, supernode
 from fedsparsify.federation.flower.keys import make_keys
+from fedsparsify.federation.flower.messages import Question
 from fedsparsify.federation.flower.node_store import NodeStore
 from fedsparsify.federation.flower.prepare import make_task
 from fedsparsify.federation.flower.processes import Server, start
 from fedsparsify.federation.flower.task import Task
 from fedsparsify.federation.folder import RunFolder
+from fedsparsify.federation.prepared import load_for
+from fedsparsify.federation.simulated import Simulated
 from fedsparsify.text import plain
+from fedsparsify.wire.codec import encode
 
 
 def task(tmp_path, **settings) -> Task:
@@ -75,10 +79,14 @@ def test_a_node_with_data_of_its_own(tmp_path, elsewhere):
         x, y = Node(task(tmp_path), NodeStore(tmp_path / "node"), data).samples(0)
         np.testing.assert_array_equal(x, pair["x_train"])
         np.testing.assert_array_equal(y, pair["y_train"])
-    for data, reason in (("wrong", "shape"), ("many", "classes 0 … 9"), ("none", "must return x_train and y_train")):
+    for data, reason in (
+        ("wrong", "shape"),
+        ("many", "classes 0 … 9"),
+        ("none", "must give x_train, y_train"),
+    ):
         with pytest.raises(DataError, match=reason):
             Node(task(tmp_path), NodeStore(tmp_path / "node"), f"hospital:{data}").samples(0)
-    assert load_samples("digits")[0].shape == digits.x_train.shape
+    assert load_samples("digits").shape == digits.shape
 
 
 def test_notes_keep_the_last_two_masks_and_survive_damage(tmp_path):
@@ -217,3 +225,45 @@ def test_flowers_commands_may_be_missing(tmp_path):
 def test_what_a_client_wrote_is_fit_for_a_screen():
     assert plain("a\x1b[31mred\nline") == r"a\x1b[31mred\nline"
     assert len(plain("x" * 1000)) == 200
+
+
+def test_a_node_with_other_targets_and_inputs(tmp_path, elsewhere):
+    """The data forms and losses of a simulation, and the same update."""
+    (elsewhere / "node_task.py").write_text(
+        "import numpy as np, torch\nfrom torch import nn\nfrom torch.utils.data import TensorDataset\n"
+        "def both():\n"
+        "    rng = np.random.default_rng(0)\n"
+        "    x = {'tokens': rng.integers(0, 9, (60, 4)), 'facts': rng.standard_normal((60, 2))}\n"
+        "    y = x['facts'].sum(1)\n"
+        "    return {'x_train': x, 'y_train': y, 'x_test': x, 'y_test': y, 'client': np.arange(60) % 3}\n"
+        "def mine(): return {'x_train': {k: v[:9] for k, v in both()['x_train'].items()}, 'y_train': np.arange(9)}\n"
+        "def wrong(): return {'x_train': both()['x_train'], 'y_train': np.zeros((60, 2))}\n"
+        "def other(): return TensorDataset(torch.zeros(4, 3), torch.zeros(4))\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.table, self.layer = nn.Embedding(9, 3), nn.Linear(5, 1)\n"
+        "    def forward(self, tokens, facts):\n"
+        "        return self.layer(torch.cat([self.table(tokens).mean(1), facts], 1))\n"
+    )
+    config = {"data": "node_task:both", "network": "node_task:Net", "split": "column", "rounds": 1, "epochs": 1}
+    made = task(tmp_path, loss="mse", method="fedavg", **config)
+    assert Task.read(made.settings()) == made
+    assert made.shape == {"tokens": (4,), "facts": (2,)}
+    whole = load_for(made.config)
+    simulated = Simulated(made.config, whole)
+    model = simulated.initial()
+    expected = list(simulated.ask(made.config.method, 1, model))
+    for client in range(3):
+        node = Node(made, NodeStore(tmp_path / f"node-{client}"), "node_task:both")
+        answer = node.answer(Question(1, client, encode(model)))
+        assert answer.samples == 20
+        assert answer.loss == pytest.approx(expected[client].loss, rel=1e-5)
+    own = Node(made, NodeStore(tmp_path / "own"), "node_task:mine")
+    assert own.answer(Question(1, 0, encode(model))).samples == 9
+    for data, says in (
+        ("wrong", "must hold 1 targets per sample. Received: 2"),
+        ("other", "must hold samples of shape"),
+    ):
+        with pytest.raises(DataError, match=says):
+            Node(made, NodeStore(tmp_path / "own"), f"node_task:{data}").samples(0)
