@@ -18,7 +18,9 @@ from .aggregation.settings import MergeSettings
 from .data import check_known, check_seed, parse_split, preset_of
 from .errors import ConfigError
 from .methods import METHODS, Blaming, Method, check_unchanging, method_class, target_of
+from .objects import with_names
 from .options import complete_docstring, option, read_settings, settings
+from .plugins import ObjectName
 from .schedule import check_at_least
 from .tasks import check_task, metrics_of, targets_of
 from .text import plain
@@ -33,9 +35,15 @@ HOLDOUT = 0.2  # of a client's samples, where clients evaluate
 class RunConfig(MergeSettings, Training):
     """One run: data, network, method and how they are federated. Frozen; every setting is checked when it is made.
 
-    Besides the settings below it takes `method` (a name in `METHODS`, `module:Class`, a table with a `name`, or a
-    `Method`) and `sparsity`, short for the method's own setting of that name. A setting left out takes the paper's
+    Besides the settings below it takes `method` (a name in `METHODS`, `module:Class`, a table with a `name`, a class
+    or a `Method`) and `sparsity`, short for the method's own setting of that name. A setting left out takes the paper's
     value for the data set.
+
+    Where a setting takes a name, Python may give the object: `data` a `Dataset`, arrays or data sets as `as_dataset`
+    takes them, or a function that returns them; `network` a function that makes a module, a class, or a module, which
+    is copied with its weights; `loss`, `metrics` and `split` functions. The config then has the object's name
+    `module:attribute`, if it can be imported, or a description of it. In the latter case the run can be resumed from
+    Python alone, with the same object.
 
     Raises:
         ConfigError: if a setting is unknown, out of range or does not fit the others.
@@ -91,6 +99,9 @@ class RunConfig(MergeSettings, Training):
     diagnose: bool = option(False, "add the terms of the paper's Theorem 1 to every line of the history")
 
     def __post_init__(self) -> None:
+        given = {name: getattr(self, name) for name in ("data", "network", "loss", "split", "metrics")}
+        for name, value in with_names(given).items():
+            object.__setattr__(self, name, value)
         check_known(self.data)
         preset = preset_of(self.data)
         kind, table = _method_table(self.method, self.sparsity)
@@ -204,16 +215,23 @@ def _method_table(method: object, sparsity: float | None) -> tuple[type[Method],
         kind, table = type(method), {name: getattr(method, name) for name in settings(type(method))}
     elif isinstance(method, Mapping):
         table = dict(method)
-        if not isinstance(table.get("name"), str):
+        if not isinstance(table.get("name"), str | type):
             raise ConfigError(f"the [method] table must have a name. Received: {table!r}.")
-        kind = method_class(table.pop("name"))
-    elif isinstance(method, str):
-        kind, table = method_class(method), {}
+        kind = _kind(table.pop("name"))
+    elif isinstance(method, str | type):
+        kind, table = _kind(method), {}
     else:
-        raise ConfigError(f"method must be a name, a table or a Method. Received: {method!r}.")
+        raise ConfigError(f"method must be a name, a class, a table or a Method. Received: {method!r}.")
     if sparsity is not None:
         table["sparsity"] = sparsity
     return kind, read_settings(kind, table, f"method {kind.__name__}", "method.")
+
+
+def _kind(method: str | type) -> type[Method]:
+    """The class that a name says, or that is given."""
+    if isinstance(method, str):
+        return method_class(method)
+    return method_class(ObjectName(f"{method.__module__}:{method.__qualname__}", method))
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,6 +252,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def make_config(table: Mapping[str, Any], path: Path | None = None) -> RunConfig:
     """A config from a table of settings. An unknown name is an error that says the nearest one and its line."""
     try:
+        table = with_names(table)
         named = {name: value for name, value in table.items() if name not in ("method", "sparsity")}
         read_settings(RunConfig, {name: value for name, value in named.items() if value is not None}, "a run")
         return RunConfig(**table)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..notices import notice
-from ..plugins import call_named, load_named
+from ..plugins import ObjectName, call_named, describes_object, load_named
 from ..preprocessing import Preprocessing
 from ..tasks import Targets
 from .convert import halves, is_pairs, is_table, parts_of
@@ -47,6 +47,8 @@ def load_dataset(name: str, targets: Targets | None = None) -> Dataset:
         >>> load_dataset("digits")
         Dataset('digits', 1,442 + 355 samples of shape (1, 8, 8), 10 classes)
     """
+    if isinstance(name, ObjectName) and isinstance(name.value, Dataset):
+        return name.value.with_targets(targets)
     if name in DATASETS:
         return DATASETS[name].load().with_targets(targets)
     return as_dataset(_made(name), name, targets)
@@ -95,7 +97,7 @@ def as_dataset(made: object, name: str = "data", targets: Targets | None = None)
 
 def check_known(name: str) -> None:
     """Refuse a name that cannot be a data set, before anything is loaded."""
-    if name not in DATASETS and not name.endswith(".npz") and ":" not in name:
+    if name not in DATASETS and not name.endswith(".npz") and ":" not in name and not describes_object(name):
         load_named(name, DATASETS, "data set")
 
 

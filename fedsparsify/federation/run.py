@@ -116,7 +116,7 @@ def settled(config: RunConfig, measure: Callable[[], str], folder: RunFolder | N
 
     def times() -> str:
         if folder and folder.config.exists():
-            return str(getattr(folder.saved_config().method, "times", "uniform"))
+            return str(getattr(folder.saved_config(config).method, "times", "uniform"))
         return measure()
 
     method = config.method.settled(times)
