@@ -25,6 +25,7 @@ EXTRAS = {
     "tensorboard": "track",
     "mlflow": "track",
     "wandb": "track",
+    "prometheus_client": "monitor",
 }
 
 
@@ -72,7 +73,8 @@ def _command() -> int | str | None:
     except (click.Abort, KeyboardInterrupt):
         return _stopped()
     except FedSparsifyError as error:
-        print(f"{type(error).__name__}: {plain(error, MESSAGE)}", file=sys.stderr)
+        if not error.logged:
+            print(f"{type(error).__name__}: {plain(error, MESSAGE)}", file=sys.stderr)
         return 2
     except Exception as error:
         if stopping.under_way():  # a library made another error of the KeyboardInterrupt

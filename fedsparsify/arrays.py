@@ -148,7 +148,7 @@ def distance(one: Array, other: Array) -> float:
     for start in range(0, len(one), CHUNK):
         piece = slice(start, start + CHUNK)
         apart = np.subtract(one[piece], other[piece], dtype=np.float64)
-        total += float(apart @ apart)
+        total += float(np.square(apart, out=apart).sum())  # a product of BLAS would wait for its threads
     return math.sqrt(total)
 
 

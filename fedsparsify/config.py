@@ -118,6 +118,8 @@ class RunConfig(MergeSettings, Training):
         mine = {field: getattr(self, field) for field in settings(RunConfig)}
         for name, value in read_settings(RunConfig, mine, "a run").items():
             object.__setattr__(self, name, value)
+        words = [word.strip() for text in self.metrics for word in text.split(",")]  # also of --metrics r2,mae
+        object.__setattr__(self, "metrics", tuple(filter(None, words)))
         with Blaming(kind, "__init__"):
             method = kind(**table, rounds=self.rounds)
         check_unchanging(method)
@@ -196,13 +198,18 @@ class RunConfig(MergeSettings, Training):
         }
 
     def differences(self, other: RunConfig) -> list[str]:
-        """Settings in which two runs differ; `device` and `epsilon`, a budget that may be raised, do not count."""
+        """Settings in which two runs differ; `device` does not count.
+
+        Nor does `epsilon` if this run has its noise: it is a budget, and may be raised. If it has none yet, the noise
+        follows from `epsilon`.
+        """
+        ignored = {"device", *(["epsilon"] if self.dp_noise else ["dp_noise"] if self.epsilon else [])}
         mine, theirs = _flat(self.table()), _flat(other.table())
         names = sorted(mine.keys() | theirs.keys())
         return [
             f"{name} {theirs.get(name)!r} is now {mine.get(name)!r}"
             for name in names
-            if name not in ("device", "epsilon") and mine.get(name) != theirs.get(name)
+            if name not in ignored and mine.get(name) != theirs.get(name)
         ]
 
 

@@ -21,6 +21,8 @@ from difflib import get_close_matches
 class FedSparsifyError(Exception):
     """Base of every error that this package raises on purpose."""
 
+    logged = False  # whether a command's log has it already
+
 
 class ConfigError(FedSparsifyError):
     """A setting is wrong, unknown or does not fit the others."""

@@ -92,7 +92,7 @@ ALLOWED = {
     "average": {"arrays", "errors", "model"},
     "state": {"arrays", "model"},
     "methods": CORE | {"plugins", "purging", "text"},
-    "aggregation": CORE | {"methods"},
+    "aggregation": CORE | {"methods", "notices"},
     "data": {"errors", "model", "notices", "plugins", "preprocessing", "tasks"},
     # Of training, only its settings: the rest needs torch.
     "config": {
@@ -125,10 +125,11 @@ ALLOWED = {
     },
     "track": {"config", "errors", "federation"},
     "report": {"errors", "methods", "options", "tasks", "text", "toml", "training", "wire"},  # training.settings alone
+    "monitor": {"errors", "federation", "report", "text"},
     "export": {"errors", "graph", "model", "ops", "wire"},
     "engines": {"export", "graph", "model", "ops", "wire"},
     "cli": {
-        "aggregation",
+        *("aggregation", "monitor", "notices"),
         *("config", "data", "engines", "errors", "export", "federation", "inference", "methods", "model", "options"),
         *(
             "preprocessing",
@@ -150,6 +151,7 @@ HEAVY = {
     "flwr": {"federation/flower"},
     "cryptography": {"federation/flower"},
     "h11": {"federation/flower"},
+    "prometheus_client": {"monitor"},
     "onnx": {"export", "engines"},
     "numba": {"training", "inference", "native"},
     "llvmlite": {"training", "inference", "native"},

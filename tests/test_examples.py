@@ -13,12 +13,12 @@ import pytest
 from fedsparsify.federation.ledger import read_history
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-FEWER = {"--rounds": "2", "--epochs": "2", "--sparsity": "0.2"}
-REACHED = {"text": ("text", 0.5), "tabular": ("flats", 0.2), "multi-label": ("pixels", 0.8)}
+FEWER = {"--rounds": "2", "--epochs": "1", "--sparsity": "0.2"}
+REACHED = {"text": ("text", 0.35), "tabular": ("flats", 0.2), "multi-label": ("pixels", 0.8)}
 
 
 def shortened(command: str) -> list[str]:
-    """A command of a README with two rounds of two epochs, which purge little."""
+    """A command of a README with two rounds of one epoch, which purge little."""
     words = shlex.split(command)[1:]
     if words[0] != "run":
         return words
@@ -38,7 +38,7 @@ def test_an_example(name, here, tmp_path, monkeypatch):
     commands = [line for block in re.findall(r"```bash\n(.*?)```", readme, re.DOTALL) for line in block.splitlines()]
     assert commands
     for command in commands:
-        code, said = here(*shortened(command))[:2]
+        code, *said = here(*shortened(command))
         assert code == 0, said
     run, least = REACHED[name]
     assert read_history(tmp_path / name / "runs" / run / "history.jsonl")[-1].score > least

@@ -30,7 +30,7 @@ def test_unknown_names_are_refused(settings, says):
 
 def test_metrics_in_every_form():
     expected = ("macro-f1", "top-3", "mine:score")
-    for given in ("macro-f1,top-3, mine:score", ["macro-f1", "top-3", "mine:score"], expected):
+    for given in ("macro-f1,top-3, mine:score", ["macro-f1", "top-3", "mine:score"], ["macro-f1,top-3", "mine:score"]):
         config = RunConfig(metrics=given)
         assert config.metrics == expected
         assert make_config(loads(to_toml(config))) == config

@@ -33,7 +33,7 @@ def _pictures(samples, seed):
     return grey.clip(0, 255).astype(np.uint8)[:, None], there, pixels
 
 
-def shapes(samples=1000, seed=0):
+def shapes(samples=800, seed=0):
     """Which shapes are there."""
     x, there, _ = _pictures(samples, seed)
     train = samples * 4 // 5
@@ -46,7 +46,7 @@ def shapes(samples=1000, seed=0):
     }
 
 
-def pixels(samples=500, seed=0):
+def pixels(samples=400, seed=0):
     """What each pixel is."""
     x, _, classes = _pictures(samples, seed)
     train = samples * 4 // 5

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from .. import arrays
 from ..errors import MethodError, RunError
 from ..methods import Update
 from ..model import SparseModel
+from ..notices import notice
 from .accountant import Accountant, noise_for
 from .bounds import VARIANCE
 from .entropy import normal
@@ -24,13 +26,18 @@ from .releases import Releases
 from .robust import Doubles
 from .settings import MergeSettings
 
-SPARE = 2  # rounds that may be replayed after a crash within the budget
+LOUD = 5.0  # a noised mean whose noise is so many times as long as an update can be learns little
+
+
+def with_spare(rounds: int) -> int:
+    """The releases that a budget is for: some rounds may be replayed after a crash."""
+    return rounds + ceil(rounds / 50)
 
 
 def settled_noise(settings: MergeSettings, rate: float, rounds: int) -> float:
     """The noise of a private run: as it was set, or as its ε needs; and an error where noise and ε do not fit."""
     if not settings.dp_noise:
-        return noise_for(settings.epsilon, settings.delta, rate, rounds + SPARE)
+        return noise_for(settings.epsilon, settings.delta, rate, with_spare(rounds))
     if settings.epsilon:
         found = Accountant(rate, settings.dp_noise, settings.delta, rounds).epsilon(rounds)
         if found > settings.epsilon:
@@ -50,7 +57,8 @@ class Privacy:
         self.settings, self.clients, self.rate = settings, clients, rate
         self.releases = releases or Releases()
         self.noise = settings.dp_noise or settled_noise(settings, rate, rounds)
-        self._accountant = Accountant(rate, self.noise, settings.delta, rounds + SPARE)
+        self._warned = False
+        self._accountant = Accountant(rate, self.noise, settings.delta, with_spare(rounds))
 
     @property
     def expected(self) -> float:
@@ -64,6 +72,7 @@ class Privacy:
 
     def begin(self, round: int, model: SparseModel) -> PrivateRound:
         """One round that starts from `model`; refused if the budget does not reach."""
+        self._warn(model)
         budget, after = self.settings.epsilon, self._accountant.epsilon(self.releases.count + 1)
         if budget and after > budget:
             raise RunError(
@@ -72,6 +81,16 @@ class Privacy:
                 f"or take the model of the last round."
             )
         return PrivateRound(self, round, model)
+
+    def _warn(self, model: SparseModel) -> None:
+        """Say once if the noise drowns the updates."""
+        loud = self.noise * model.nonzero**0.5 / self.expected
+        if loud > LOUD and not self._warned:
+            notice(
+                f"the noise of a round is {loud:.3g} times as long as any update may be: the model will learn little. "
+                f"More clients per round ({self.expected:g} are expected), a larger epsilon and fewer weights help."
+            )
+        self._warned = True
 
     def spend(self, round: int) -> None:
         """Count a release."""
@@ -151,6 +170,6 @@ def clipped_sum(updates: Iterable[Update], model: SparseModel, clip: float) -> D
                 "Received: scores, or arrays beside a model. Use a method without them."
             )
         moved = arrays.to_numpy(update.model.weights)[kept] - before
-        norm = float(np.linalg.norm(moved))
+        norm = float(np.sqrt(np.square(moved).sum()))
         total += moved * min(1.0, clip / norm) if norm else moved
     return total

@@ -8,22 +8,42 @@ from typing import Any, TypeVar
 
 import click
 
+from ..monitor.address import Address
 from ..options import Setting, settings
 from .size import Size
 
 PATH = click.Path(path_type=Path)
 PORT = click.IntRange(1, 65535)
+
+
+class AddressType(click.ParamType):  # type: ignore[type-arg]
+    """PORT, which is a port of this machine alone, or HOST:PORT."""
+
+    name = "[HOST:]PORT"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Address:
+        """The address."""
+        return value if isinstance(value, Address) else Address.read(str(value))
+
+
+METRICS = click.option(
+    "--metrics", type=AddressType(), help="serve /metrics for Prometheus and /health, at 127.0.0.1 unless HOST is given"
+)
+PAGE_AT = click.option(
+    "--page", type=AddressType(), help="serve a live page of the run, at 127.0.0.1 unless HOST is given"
+)
 MAX_MEMORY = click.option(
     "--max-memory",
     type=Size(),
     help="memory that the engine may take, such as 2GB  [default: half of the machine's]",
 )
+JSON_HELP = "one JSON object per round on stdout, as in history.jsonl; everything else on stderr"
 OUTPUT = (
     click.Option(["--quiet", "-q"], is_flag=True, help="print warnings, errors and one line with the result"),
     click.Option(
         ["--json", "as_json"],
         is_flag=True,
-        help="one JSON object per round on stdout, as in history.jsonl; everything else on stderr",
+        help=JSON_HELP,
     ),
 )
 Callback = TypeVar("Callback", bound=Callable[..., object])

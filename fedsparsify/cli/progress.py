@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import TracebackType
 
@@ -13,6 +14,7 @@ from ..config import RunConfig
 from ..federation.ledger import Entry, best_of
 from ..text import plain
 from ..wire.artefact import load
+from .screen import Screen
 
 
 def bar(console: Console) -> bars.Progress:
@@ -30,10 +32,11 @@ def bar(console: Console) -> bars.Progress:
 
 
 class Progress:
-    """A live bar on a terminal; elsewhere, one line per tenth of the run."""
+    """A live bar on a terminal; elsewhere, one line per tenth of the run, or per round."""
 
-    def __init__(self, console: Console, config: RunConfig) -> None:
+    def __init__(self, console: Screen, config: RunConfig, every_round: bool = False) -> None:
         self._console, self._rounds = console, config.rounds
+        self._step = 1 if every_round else max(1, config.rounds // 10)  # rounds per line
         self.round = 0
         self._empty: set[str] = set()
         self._bar = bar(console)
@@ -57,19 +60,23 @@ class Progress:
         text += "" if entry.epsilon is None else f"  ε {entry.epsilon:.3g}"
         self._bar.update(self._task, completed=entry.round, description=text)
         for client, reason in entry.refused.items():
-            self._console.print(
-                f"round {entry.round}: {plain(client)} was left out: {plain(reason, 400)}", style="yellow"
-            )
+            said = f"round {entry.round}: {plain(client)} was left out: {plain(reason, 400)}"
+            self._console.event(said, "yellow", round=entry.round, left_out=plain(client))
         for client, reason in entry.bounded.items():
-            self._console.print(f"round {entry.round}: {plain(client)}: {plain(reason, 400)}", style="yellow")
+            self._console.event(
+                f"round {entry.round}: {plain(client)}: {plain(reason, 400)}", "yellow", round=entry.round
+            )
         for name in sorted({*entry.empty} - self._empty):
-            self._console.print(f"round {entry.round}: no weight is left in {plain(name)}", style="yellow")
+            self._console.event(f"round {entry.round}: no weight is left in {plain(name)}", "yellow")
         self._empty = {*entry.empty}
         if entry.stopped:
-            self._console.print(f"Stopped early after round {entry.round} of {self._rounds}: {entry.stopped}.")
-        tenth = max(1, self._rounds // 10)
-        if not self._console.is_terminal and (entry.round % tenth == 0 or entry.round == self._rounds):
-            self._console.print(f"round {entry.round}/{self._rounds}  {text}  {entry.seconds:.2f} s")
+            self._console.event(f"Stopped early after round {entry.round} of {self._rounds}: {entry.stopped}.")
+        if not self._console.is_terminal and (entry.round % self._step == 0 or entry.round == self._rounds):
+            said = f"round {entry.round}/{self._rounds}  {text}  {entry.seconds:.2f} s"
+            names = ("round", "accuracy", "loss", "sparsity", "nonzero", "clients", "seconds")
+            known = {name: getattr(entry, name) for name in names}
+            numbers = {name: value for name, value in known.items() if value is not None and math.isfinite(value)}
+            self._console.event(said, **numbers, rounds=self._rounds, left_out=len(entry.refused))
 
 
 def summary(config: RunConfig, history: list[Entry], model: Path) -> Table:
@@ -82,18 +89,28 @@ def summary(config: RunConfig, history: list[Entry], model: Path) -> Table:
     return table
 
 
+def took_part(config: RunConfig, history: list[Entry]) -> str:
+    """How many clients' updates were merged, in the rounds that there were."""
+    counts = [entry.clients for entry in history if entry.round]
+    if not counts or {*counts} == {config.participants}:
+        return f"{config.participants} of {config.clients} per round"
+    mean = sum(counts) / len(counts)
+    wanted = f"{config.participants} of {config.clients} were wanted"
+    return f"{mean:.1f} per round on average, {min(counts)} to {max(counts)} ({wanted})"
+
+
 def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[tuple[str, str]]:
     """The lines of the summary as pairs of text."""
     last = history[-1]
     best = best_of(history)
     total = load(model).layout.total
     sent = sum(entry.download_params + entry.upload_params for entry in history)
-    dense = sum((entry.clients + len(entry.refused)) * 2 * total for entry in history if entry.round)
+    dense = sum(entry.transfers * total for entry in history if entry.round)
     size = model.stat().st_size
     taken = sum((entry.download_bytes or 0) + (entry.upload_bytes or 0) for entry in history)
     return [
         ("network", f"{plain(config.network)}, {total:,} parameters"),
-        ("clients", f"{config.participants} of {config.clients} per round, {_rounds(config, last)} rounds"),
+        ("clients", f"{took_part(config, history)}, {_rounds(config, last)} rounds"),
         (last.headline, f"{last.shown().split()[-1]}  (best {best.shown().split()[-1]}, round {best.round})"),
         *((name, f"{value:.4g}") for name, value in last.metrics.items() if name != last.headline),
         *_client_rows(config, last),
@@ -131,4 +148,4 @@ def _client_rows(config: RunConfig, last: Entry) -> list[tuple[str, str]]:
 
 
 def _privacy(config: RunConfig, epsilon: float) -> str:
-    return f"ε = {epsilon:.4g} at δ = {config.delta:g}  (noise {config.dp_noise:g}, clipped to {config.dp_clip:g})"
+    return f"ε = {epsilon:.4g} at δ = {config.delta:g}  (updates clipped to {config.dp_clip:g})"

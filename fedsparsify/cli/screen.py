@@ -13,8 +13,8 @@ from ..text import visible
 class Screen(Console):
     """A console for text that others wrote. Every string, in tables too, passes through `render_str`."""
 
-    def __init__(self, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
+    def __init__(self, stderr: bool = False, terminal: bool | None = None) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False, force_terminal=terminal)
 
     def render_str(self, text: str, **more: Any) -> Text:
         """The text with control characters spelled out; line ends stay."""
@@ -23,6 +23,14 @@ class Screen(Console):
     def show_command(self, command: str) -> None:
         """Print a command of another program that is about to run."""
         self.print(f"$ {command}", style="dim", soft_wrap=True)
+
+    def event(self, text: str, style: str = "", **fields: object) -> None:
+        """Print a message; a log also has its fields."""
+        self.print(text, style=style or None)
+
+    def log_line(self, level: str, text: str, fields: dict[str, object] | None = None) -> None:
+        """Print a line of another process."""
+        self.print(f"{level}: {text}", style="yellow" if level == "WARNING" else "red" if level == "ERROR" else None)
 
     def result(self, text: str) -> None:
         """Nothing: what `--quiet` leaves of the ending is part of what was printed already."""

@@ -13,11 +13,15 @@ from ..errors import ConfigError, FedSparsifyError, RunError
 from ..federation.flower.serve_settings import ServeSettings
 from ..stopping import EXIT_CODE, ending, uninterrupted
 from .ending import show_ending, show_stopped
-from .flags import PATH, PORT, flags_of
+from .flags import JSON_HELP, METRICS, PAGE_AT, PATH, PORT, flags_of
+from .json_lines import json_lines
+from .log import with_log
 from .screen import Screen
 
 if TYPE_CHECKING:
+    from ..federation.ledger import Entry
     from ..federation.run import RunFolder
+    from ..monitor.address import Address
 
 RESTARTS = 3  # of a ServerApp that was killed
 
@@ -35,8 +39,13 @@ RESTARTS = 3  # of a ServerApp that was killed
     "--ray", is_flag=True, help="no real clients: Flower's simulation engine, on a Ray cluster or this machine"
 )
 @flags_of(ServeSettings)
+@METRICS
+@PAGE_AT
 @click.option("--app-only", is_flag=True, help="write the Flower app, print the commands and start nothing")
+@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
+@with_log
 def command(
+    console: Screen,
     config: Path | None,
     out: Path | None,
     resume: bool,
@@ -46,7 +55,10 @@ def command(
     keys: Path | None,
     insecure: bool,
     ray: bool,
+    metrics: Address | None,
+    page: Address | None,
     app_only: bool,
+    as_json: bool,
     **waiting: Any,
 ) -> int:
     """Serve a run to real clients: a Flower SuperLink, a proxy in front of it, and our app.
@@ -61,9 +73,11 @@ def command(
         from ..federation.flower.processes import Server, free_port
         from ..federation.ledger import read_history
         from ..federation.lock import held
+        from ..monitor.status import Status
+        from ..monitor.watch import watched
         from .progress import Progress
 
-    console = Screen()
+    lines = click.get_current_context().with_resource(json_lines(as_json))
     if (keys is not None) + insecure + ray != 1:
         raise ConfigError("serve needs one of --keys DIR (make it with `fedsparsify keys DIR`), --insecure and --ray.")
     settings = ServeSettings(**waiting)
@@ -93,27 +107,44 @@ def command(
         link.write_connection()
         commands = [link.superlink(), *link.register(), *([] if ray else [link.proxy()]), link.run(app)]
         for text in (f"export FLWR_HOME={link.home}", *map(shown, commands)):
-            console.print(text, soft_wrap=True)
+            Screen().print(text, soft_wrap=True)  # for a shell: no log
         return 0
     how = f"--keys {keys}" if keys else "--ray" if ray else "--insecure"
+    status = Status("server", "waiting for clients", made.rounds, keys=keys)
+
+    def show(entry: Entry) -> None:
+        progress.show(entry)
+        status.show(entry)
+        if lines:
+            lines.show(entry)
+
     with held(home):  # the SuperLink's folder; the ServerApp locks the run's own
         try:
-            with Server(link, console.show_command).open() as server, Progress(console, made) as progress:
+            with (
+                watched(status, metrics, page, folder.path) as watching,
+                Server(link, console.show_command, console.print, console.log_line).open() as server,
+                Progress(console, made, every_round=True) as progress,
+            ):
+                status.processes = server.processes
+                for line in watching:
+                    console.print(line, soft_wrap=True)
                 where = "in Flower's simulation engine" if ray else f"at {host}, port {port}"
                 console.print(f"{made.clients} clients take part, {where}.")
                 write_app(app, told | {"resume": resume})
                 for left in range(RESTARTS, -1, -1):
-                    if server.run_app(app, folder, made.rounds, progress.show):
+                    if server.run_app(app, folder, made.rounds, show):
                         break
                     if not left:
                         raise RunError(f"the ServerApp ended {RESTARTS + 1} times too early. See {link.home}/run.log.")
                     console.print("The ServerApp ended early; it is started again from its checkpoint.", style="yellow")
                     write_app(app, told | {"resume": True})
+                    status.restarts += 1
             show_ending(console, made, read_history(folder.history), folder.path, folder.model)
         except (KeyboardInterrupt, FedSparsifyError) as error:
             with ending():
                 run = f"--out {folder.path} --resume" if folder.config.exists() else f"{config} --out {folder.path}"
                 ports = f"--port {port}" + (f" --superlink-port {superlink_port}" if superlink_port else "")
+                ports += "".join(f" --{name} {at}" for name, at in (("metrics", metrics), ("page", page)) if at)
                 show_stopped(console, f"serve {run} {how} --host {host} {ports}")
                 if isinstance(error, FedSparsifyError):
                     raise

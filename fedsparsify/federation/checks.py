@@ -42,7 +42,7 @@ def check_network(config: RunConfig, dataset: Dataset) -> None:
         )
     objective = objective_of(config, config.metrics, dataset.targets, dataset.classes)  # unknown names are refused here
     _check_augmentation(config, dataset)
-    first, module = (build(config.network, dataset.shape, dataset.outputs, config.seed) for _ in range(2))
+    first, module = (_built(config, dataset) for _ in range(2))
     with torch.no_grad():
         for x in _extremes(dataset):
             output = _output(first.eval(), config, dataset, x)
@@ -68,6 +68,16 @@ def check_network(config: RunConfig, dataset: Dataset) -> None:
             f"forward changes {', '.join(changed[:5])}{' …' * (len(changed) > 5)} of the network, which is neither a "
             f"parameter nor a persistent float buffer: it is not part of the model, and starts anew for every client."
         )
+
+
+def _built(config: RunConfig, dataset: Dataset) -> nn.Module:
+    """A copy of the network; an error says if the samples' channels may be in the wrong place."""
+    try:
+        return build(config.network, dataset.shape, dataset.outputs, config.seed)
+    except ConfigError as error:
+        if hint := channels_last(dataset.shape):
+            raise ConfigError(f"{error} {hint}") from error
+        raise
 
 
 def _check_augmentation(config: RunConfig, dataset: Dataset) -> None:
@@ -150,7 +160,9 @@ def _target_hint(config: RunConfig, dataset: Dataset, output: torch.Tensor) -> s
     y = dataset.y_train
     if is_own(config.loss) or output.dtype != torch.float32:
         return ""
-    if dataset.targets == "classes" and y.ndim == 2 and y.max() == 1 and output.shape[1:] == y.shape[1:]:
+    if dataset.targets == "classes" and y.ndim == 2 and y.max() == 1:
+        if (y.sum(1) == 1).all():
+            return " y_train looks one-hot; classes are given as numbers: y.argmax(1)."
         return " If y_train holds yes or no for each of several labels, use loss 'bce'."
     if dataset.targets == "classes" and output.shape[1:] == (1,):
         return " For two classes and one logit, use loss 'bce'; for regression, 'mse'."

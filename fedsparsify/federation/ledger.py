@@ -56,6 +56,8 @@ class Entry:
     probe_loss: float | None = None
     client_bytes: dict[str, list[int]] = field(default_factory=dict)  # over a network: client → bytes down and up
     phases: dict[str, float] = field(default_factory=dict)  # over a network: seconds by what they went into
+    asked: int | None = None  # over a network: clients that were sent the model; in a simulation all answer
+    answered: int | None = None  # over a network: clients that sent a model back, used or refused
     stopped: str = ""  # why the run stopped early after this round
     client_views: dict[str, dict[str, Any]] = field(default_factory=dict)  # metric → mean, worst, … by client
 
@@ -81,6 +83,12 @@ class Entry:
     def __getitem__(self, name: str) -> Any:
         return asdict(self)[name]
 
+    @property
+    def transfers(self) -> int:
+        """How often a model was sent, down or up."""
+        both = self.clients + len(self.refused)
+        return (both if self.asked is None else self.asked) + (both if self.answered is None else self.answered)
+
 
 def best_of(history: Sequence[Entry]) -> Entry:
     """The round with the best headline; a user's own metric is taken to be better where it is higher."""
@@ -103,6 +111,8 @@ OPTIONAL = (
     "probe_loss",
     "client_bytes",
     "phases",
+    "asked",
+    "answered",
     "client_views",
     "stopped",
 )

@@ -173,12 +173,19 @@ def run_rounds(
         model = after
 
 
+class TooFewAnswers(ClientError):
+    """A round has fewer usable answers than `min_clients`."""
+
+    def __init__(self, round: int, usable: int, least: int, refused: Mapping[str, str]) -> None:
+        self.usable, self.least, self.refused = usable, least, dict(refused)
+        why = "; ".join(f"{client}: {reason}" for client, reason in refused.items()) or "no client answered"
+        diverged = any("NaN or infinite" in reason for reason in refused.values())
+        advice = " Where weights are not finite, training diverged: lower lr." if diverged else ""
+        super().__init__(f"round {round}: {usable} of at least {least} clients gave a usable update ({why}).{advice}")
+
+
 def enough(filtered: UpdateFilter, least: int, round: int) -> Iterator[Update]:
     """The updates that may be merged; an error at their end if they were too few."""
     yield from filtered
     if filtered.accepted < least:
-        why = "; ".join(f"{client}: {reason}" for client, reason in filtered.refused.items()) or "no client answered"
-        raise ClientError(
-            f"round {round}: {filtered.accepted} of at least {least} clients gave a usable update ({why}). "
-            f"If weights are not finite, training diverged: lower lr."
-        )
+        raise TooFewAnswers(round, filtered.accepted, least, filtered.refused)

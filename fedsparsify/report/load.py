@@ -26,8 +26,11 @@ MAX_COUNT = 2**53
 COUNTS = ("round", "nonzero", "paper_params", "download_params", "upload_params")
 
 
-def load_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """The runs in folders and files, and notes on what could not be read; a later run replaces an equal one."""
+def load_runs(paths: Sequence[Path], running: bool = False) -> tuple[list[Run], list[str]]:
+    """The runs in folders and files, and notes on what could not be read; a later run replaces an equal one.
+
+    Of runs that may be `running`, no note says that they stopped.
+    """
     notes: list[str] = []
     found: dict[str, Run] = {}
     for path in paths:
@@ -41,7 +44,7 @@ def load_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
                 notes.append(f"{run.name} repeats {found[run.identity].name}; the later one is shown.")
             found[run.identity] = run
     for run in found.values():
-        if not run.complete:
+        if not run.complete and not running:
             notes.append(f"{run.name} stopped after round {run.round[-1]} of {run.rounds}.")
     return list(found.values()), [plain(note, 500) for note in notes]
 
@@ -100,6 +103,7 @@ def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
         timing=_checked(checked_timing, folder / "inference.json", name, notes),
         epsilon=_epsilons(lines),
         clients=client_rows(lines),
+        transfers=_transfers(lines),
     )
     try:
         run.check()
@@ -107,6 +111,13 @@ def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
         notes.append(f"{name} cannot be shown: its settings are not those of a run ({error}).")
         return None
     return run
+
+
+def _transfers(lines: list[dict[str, Any]]) -> int | None:
+    """How often a model was sent, where the history of a run over a network says it of every round."""
+    counts = [line.get(key) for line in lines for key in ("asked", "answered") if line["round"]]
+    known = [count for count in counts if type(count) is int and 0 <= count <= MAX_COUNT]
+    return sum(known) if counts and len(known) == len(counts) else None
 
 
 def _history(path: Path, name: str, notes: list[str]) -> list[dict[str, Any]]:

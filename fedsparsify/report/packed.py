@@ -83,6 +83,8 @@ def _packed(run: Run, shared: Mapping[str, object]) -> dict[str, object]:
     made["accuracy"] = [round(value, 5) if usual else _short(value) for value in run.accuracy]
     if run.sent_bytes:
         made["sent_bytes"] = run.sent_bytes
+    if run.transfers is not None:
+        made["transfers"] = run.transfers
     if run.diagnosis:
         made["diagnosis"] = {key: [_short(value) for value in column] for key, column in run.diagnosis.items()}
     if run.measure != "accuracy":
@@ -117,6 +119,7 @@ def _unpacked(made: Mapping[str, Any], shared: Mapping[str, object], partition: 
         raise ValueError(f"the columns of {made['name']} differ in length")
     numbers = [value for column in [*columns.values(), made.get("sent_bytes") or []] for value in column]
     numbers += [made[key] for key in ("total", "model_bytes") if made[key] is not None]
+    numbers += [made["transfers"]] if "transfers" in made else []
     if not all(isinstance(value, int | float) for value in numbers):
         raise ValueError(f"the figures of {made['name']} are not numbers")
     run = Run(
@@ -137,6 +140,7 @@ def _unpacked(made: Mapping[str, Any], shared: Mapping[str, object], partition: 
         partition=partition,
         stopped=plain(made.get("stopped", ""), 300),
         timing=checked_timing(made.get("timing")),
+        transfers=made.get("transfers"),
     )
     run.check()
     return run

@@ -35,11 +35,17 @@ def write_page(environments: Sequence[Environment], notes: Sequence[str], path: 
 
 def page_of(environments: Sequence[Environment], notes: Sequence[str]) -> str:
     """The page's text."""
+    return page_text(page_values(environments, notes))
+
+
+def page_values(environments: Sequence[Environment], notes: Sequence[str]) -> dict[str, Any]:
+    """All that a page shows, as JSON can hold it."""
     from .. import __version__
 
     many = sum(len(run.round) for environment in environments for run in environment.runs) > MANY
     found = {
         "version": __version__,
+        "title": title_of(environments),
         "sources": "the files that the runs left",
         "paper": f"The paper: {source()}" if any(printed_rows(one) for one in environments) else "",
         "notes": [plain(note, 500) for note in notes],
@@ -47,13 +53,20 @@ def page_of(environments: Sequence[Environment], notes: Sequence[str]) -> str:
         "sequence": SEQUENCE,
         "sequenceDark": SEQUENCE_DARK,
         "environments": [_environment(one, many) for one in environments],
+        "live": None,
     }
-    text = json.dumps(_finite(found), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    values: dict[str, Any] = _finite(found)
+    return values
+
+
+def page_text(values: Mapping[str, Any]) -> str:
+    """The page with these values inside. One with `live` may ask its own server for new ones; others ask nobody."""
     parts = {
-        "title": html.escape(title_of(environments)),
+        "title": html.escape(str(values["title"])),
         "css": (ASSETS / "page.css").read_text(),
         "js": (ASSETS / "chart.js").read_text() + (ASSETS / "page.js").read_text(),
-        "data": text,
+        "data": json.dumps(values, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
+        "connect": "; connect-src 'self'" if values["live"] else "",
     }
     # In one pass, so that inserted text is not searched again.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], (ASSETS / "page.html").read_text())
@@ -116,7 +129,7 @@ def _run(run: Run, shared: dict[str, object]) -> dict[str, object]:
         "seed": run.seed,
         "complete": run.complete,
         "stopped": run.stopped,
-        "participants": run.participants,
+        "exchanges": run.exchanges,
         "round": run.round,
         "accuracy": run.accuracy,
         "nonzero": run.nonzero,

@@ -77,6 +77,7 @@ class Run:
     timing: Timing | None = None
     epsilon: list[float] | None = None  # under differential privacy: spent up to each round
     clients: list[ClientRow] = field(default_factory=list)  # what each of them sent; empty: the history does not say
+    transfers: int | None = None  # how often a model was sent, where some clients did not take part; None: all did
     stopped: str = ""  # why it stopped early
 
     @property
@@ -116,6 +117,11 @@ class Run:
         return (
             f"{self.measure}, mean over clients" if self.table.get("evaluate") == "clients" else f"test {self.measure}"
         )
+
+    @property
+    def exchanges(self) -> int:
+        """How often a model was sent, down or up."""
+        return 2 * self.participants * self.round[-1] if self.transfers is None else self.transfers
 
     @property
     def identity(self) -> str:

@@ -95,7 +95,7 @@ def accuracy_cell(one: Series) -> Cell:
 
 def _ours(environment: Environment, one: Series, dense: Series | None) -> tuple[Cell, ...]:
     run, total = one.first, environment.total
-    all_sent = 2 * run.participants * total * run.round[-1] if total else None
+    all_sent = run.exchanges * total if total else None
     base = dense.first if dense and dense is not one else None
 
     def times(value: float | None, of: float | None) -> float | None:

@@ -17,8 +17,10 @@ from fedsparsify.federation.environment import participants
 from fedsparsify.federation.simulated import Simulated
 from fedsparsify.methods import FedAvg, ServerContext, merged
 from fedsparsify.model import Layout, SparseModel, TensorSpec
+from fedsparsify.notices import Notice
 from fedsparsify.wire.codec import decode
 
+pytestmark = pytest.mark.filterwarnings("ignore:the noise of a round is")
 PRIVATE = {"clients": 8, "participation": 0.5, "rounds": 2, "epochs": 1, "dp_noise": 1.0, "delta": 1e-3}
 
 
@@ -124,6 +126,11 @@ def test_pruned_entries_get_no_noise_and_variances_stay_above_zero(cheap):
     assert first.model.weights[2:].min() == 0 < first.model.weights[2:].max()
 
 
+def test_a_run_that_cannot_learn_says_so(cheap):
+    with pytest.warns(Notice, match="the noise of a round is 5e\\+03 times as long as any update may be"):
+        privacy(dp_noise=1000.0, clients=40, rate=0.5).begin(1, small_model([0.0] * 10_000))
+
+
 # ——— a run
 
 
@@ -184,6 +191,16 @@ def test_the_budget_ends_a_run_and_may_be_raised(cheap, tmp_path, monkeypatch):
     assert run(raised, tmp_path / "run", resume=True).history[-1].epsilon == pytest.approx(0.3)
     with pytest.raises(RunError, match=r"3 rounds with dp_noise 1 cost ε = 0.3"):
         run(RunConfig(**PRIVATE | {"rounds": 3, "dp_noise": 1.0, "epsilon": 0.2}))
+
+
+def test_which_settings_make_another_run():
+    asked = RunConfig(**PRIVATE | {"dp_noise": 0.0, "epsilon": 8.0})
+    found = RunConfig(**PRIVATE | {"dp_noise": 1.25, "epsilon": 8.0})
+    assert asked.differences(found) == []  # what a sweep asks for, and what its run has
+    assert RunConfig(**PRIVATE | {"dp_noise": 1.25, "epsilon": 9.0}).differences(found) == []
+    assert RunConfig(**PRIVATE | {"dp_noise": 0.0, "epsilon": 9.0}).differences(found) == ["epsilon 8.0 is now 9.0"]
+    assert RunConfig(**PRIVATE | {"dp_noise": 1.5}).differences(found) == ["dp_noise 1.25 is now 1.5"]
+    assert len(RunConfig(**PRIVATE | {"dp_noise": 0.0}).differences(found)) == 2
 
 
 # ——— what would void it

@@ -193,13 +193,20 @@ def test_targets_that_do_not_fit(settings, y, says):
 @pytest.mark.parametrize(
     ("y", "settings", "says"),
     [
-        ((X > 0).astype(int), {}, r"must give \(batch, 2, 3\) logits.*Received: \(2, 2\)"),
+        ((X > 0).astype(int), {}, r"must give \(batch, 2, 3\) logits.*Received: \(2, 2\).*use loss 'bce'"),
+        (np.eye(3)[TOKENS[:, 0] % 3], {}, r"y_train looks one-hot.*y.argmax\(1\)"),
         (Y, {"loss": "mse", "network": "other_networks:pixels"}, "does not take samples"),
     ],
 )
 def test_outputs_that_do_not_fit(networks, y, settings, says):
     with pytest.raises(ConfigError, match=says):
         run(RunConfig(data="mine:mine", **SOME | settings), dataset=data(X, y))
+
+
+def test_images_with_channels_last_are_explained_where_a_network_refuses_them():
+    images = data(RNG.standard_normal((120, 8, 8, 3)), (Y > 0).astype(int))
+    with pytest.raises(ConfigError, match=r"'cnn' takes images.*channels last.*transpose\(0, 3, 1, 2\)"):
+        run(RunConfig(data="mine:mine", network="cnn", **SOME), dataset=images)
 
 
 def test_a_column_of_clients_is_pointed_out_and_used():

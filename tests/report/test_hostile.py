@@ -155,7 +155,7 @@ def test_the_page(environments):
     data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
     assert page.count("<script") == page.count("</script>") == 2
     assert "<img" not in page
-    assert page.count("const DATA = ") == 1
+    assert page.count("let DATA = ") == 1
     assert data["notes"][0].startswith("{{js}}{{data}}</script>")
     for environment in data["environments"]:
         for run in environment["runs"]:

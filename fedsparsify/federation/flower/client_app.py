@@ -5,15 +5,27 @@ In: a message of the server. Out: its reply. Every message is a new process, so 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from logging import getLogger
+from typing import TYPE_CHECKING
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from ...errors import ConfigError
-from .messages import Hello, Question
+from ...errors import ClientError, ConfigError
+from ...text import described
+from .messages import Answer, Hello, Question
 from .node_store import NodeStore
+from .overdue import Overdue, until_overdue
 
+if TYPE_CHECKING:
+    from .client import Node
+
+LOG = getLogger("flwr")  # its lines reach the output of `join`
+SHARE_ERRORS = "share-errors"
+IN_LOG = "the client's log says more"
 app = ClientApp()
 
 
@@ -25,23 +37,58 @@ def number_of(settings: Mapping[str, object]) -> int:
     return number
 
 
+@contextmanager
+def errors_stay_here(settings: Mapping[str, object]) -> Iterator[None]:
+    """Let the server know only the class of an error: what it says (paths, names, values) goes to this node's log.
+
+    With the setting `share-errors` the server is told all of it.
+    """
+    try:
+        yield
+    except Overdue:
+        raise
+    except Exception as error:
+        if settings.get(SHARE_ERRORS) is True:
+            raise ClientError(described(error)) from error
+        LOG.error("this error stays here; the server is told its class alone", exc_info=error)
+        raise ClientError(f"{type(error).__name__} ({IN_LOG})") from None
+
+
 @app.query()
 def hello(message: Message, context: Context) -> Message:
     """Say who this node is; without torch, as the first thing that a server asks."""
     from ... import __version__
 
-    masks = b"".join(NodeStore.of(context.node_config, context.node_id).names())
-    return Message(Hello(number_of(context.node_config), masks, __version__).content(), reply_to=message)
+    with errors_stay_here(context.node_config):
+        masks = b"".join(NodeStore.of(context.node_config, context.node_id).names())
+        return Message(Hello(number_of(context.node_config), masks, __version__).content(), reply_to=message)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Answer a question."""
+    question = Question.read(message.content)
+    try:
+        with until_overdue(message.metadata.created_at, question.seconds), errors_stay_here(context.node_config):
+            answer = _answer(question, context)
+    except (ClientError, Overdue) as error:
+        answer = Answer(question.round, question.client, fault=str(error))
+    return Message(answer.content(), reply_to=message)
+
+
+def _answer(question: Question, context: Context) -> Answer:
+    answer = _node(context).answer(question)
+    if answer.fault and context.node_config.get(SHARE_ERRORS) is not True:
+        LOG.error("%s", answer.fault)
+        return replace(answer, fault=f"its half of the round failed ({IN_LOG})")
+    return answer
+
+
+def _node(context: Context) -> Node:
     from .client import Node
     from .task import Task
 
     task = Task.read(context.run_config)
     data = str(context.node_config.get("data", task.config.data))
     device = str(context.node_config.get("device", "cpu"))
-    node = Node(task, NodeStore.of(context.node_config, context.node_id), data, device)
-    return Message(node.answer(Question.read(message.content)).content(), reply_to=message)
+    return Node(task, NodeStore.of(context.node_config, context.node_id), data, device)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...errors import ConfigError
 from ...wire.files import atomic
-from .keys import make_loopback_keys
+from .keys import make_loopback_keys, node_keys
 from .preflight import check_certificates
 
 LOOPBACK = "127.0.0.1"
@@ -38,8 +38,8 @@ class Keys:
 
     @property
     def nodes(self) -> list[Path]:
-        """The nodes' public keys."""
-        return sorted(self.folder.glob("*.pub"))
+        """The public keys of the nodes that may join."""
+        return [key.path for key in node_keys(self.folder)]
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,11 @@ HELLO_SECONDS = 60.0  # a node that has not said who it is by then is asked agai
 class ConnectedNodes:
     """The nodes that are connected, by the number of their client."""
 
-    def __init__(self, grid: Grid, clients: int, on_hello: Callable[[int, Hello], None]) -> None:
-        self._grid, self._clients, self._on_hello = grid, clients, on_hello
+    def __init__(
+        self, grid: Grid, clients: int, on_hello: Callable[[int, Hello], None], on_return: Callable[[int], None]
+    ) -> None:
+        self._grid, self._clients, self._on_hello, self._on_return = grid, clients, on_hello, on_return
+        self._connected: set[int] = set()  # when it was looked last
         self._nodes: dict[int, int] = {}  # client → node
         self._asked: dict[str, tuple[int, float]] = {}  # message → node, and when it was asked
         self._refused: set[int] = set()
@@ -38,7 +41,12 @@ class ConnectedNodes:
             asks = [Message(Hello().content(), node, MessageType.QUERY, ttl=HELLO_SECONDS) for node in new]
             now = time.monotonic()
             self._asked |= {id: (node, now) for id, node in zip(self._grid.push_messages(asks), new, strict=True) if id}
-        return {client: node for client, node in self._nodes.items() if node in connected}
+        present = {client: node for client, node in self._nodes.items() if node in connected}
+        for client, node in present.items():
+            if node not in self._connected:
+                self._on_return(client)
+        self._connected = connected
+        return present
 
     def _read_hellos(self, connected: Collection[int]) -> None:
         """Read the replies of the nodes that were asked who they are."""

@@ -51,12 +51,13 @@ class Fields:
 
 @dataclass(frozen=True)
 class Question(Fields):
-    """Round `round` for client `client`, of this model."""
+    """Round `round` for client `client`, of this model. An answer counts for `seconds` from when it was asked."""
 
     round: int
     client: int
     model: bytes
     beside: bytes = b""  # what the method broadcasts, empty where the server does not have it yet
+    seconds: float = 600.0
 
 
 @dataclass(frozen=True)

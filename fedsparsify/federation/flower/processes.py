@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,6 +18,8 @@ from ...errors import ClientError, RunError
 from ...stopping import uninterrupted
 from ..ledger import Entry, read_history
 from .commands import Link, environment_variables, shown
+from .log_lines import Tail, passed_on
+from .registration import Registration
 
 if TYPE_CHECKING:
     from ..folder import RunFolder
@@ -42,11 +45,12 @@ def running(
 
 
 def start(
-    command: Sequence[str], env: Mapping[str, str], log: IO[bytes] | None = None, stdin: int | None = None
+    command: Sequence[str], env: Mapping[str, str], log: IO[bytes] | int | None = None, stdin: int | None = None
 ) -> subprocess.Popen[bytes]:
     """Start one of Flower's commands in its own process group: Ctrl-C reaches this process only."""
+    errors = subprocess.STDOUT if log == subprocess.PIPE else log
     try:
-        return subprocess.Popen(command, env=env, stdin=stdin, stdout=log, stderr=log, start_new_session=True)
+        return subprocess.Popen(command, env=env, stdin=stdin, stdout=log, stderr=errors, start_new_session=True)
     except FileNotFoundError:
         raise RunError(f"there is no {command[0]}: pip install 'fedsparsify[flower]'") from None
 
@@ -66,9 +70,17 @@ class Server:
 
     _superlink: subprocess.Popen[bytes]
     _proxy: subprocess.Popen[bytes] | None = None
+    _registration: Registration | None = None
 
-    def __init__(self, link: Link, say: Callable[[str], None]) -> None:
-        self._link, self._say = link, say
+    def __init__(
+        self,
+        link: Link,
+        show: Callable[[str], None],
+        say: Callable[[str], None] | None = None,
+        pass_on: Callable[[str, str], None] = lambda level, line: None,
+    ) -> None:
+        self._link, self._show, self._say = link, show, say or show  # show: a command that is about to run
+        self._pass_on = pass_on  # a warning of the ServerApp
         self._env = environment_variables(link.home)
         self.log = link.home / "superlink.log"
         self.proxy_log = link.home / "proxy.log"
@@ -83,24 +95,27 @@ class Server:
         if not link.simulated:
             _check_free(link.public_address, "--port")
         _check_free(link.address, "--superlink-port")
-        self._say(shown(link.superlink()))
+        self._show(shown(link.superlink()))
         with running(link.superlink(), self._env, self.log) as self._superlink:
             _await(self._superlink, link.address, "SuperLink", self.log)
-            for command in link.register():
-                self._say(shown(command))
-                done = subprocess.run(command, env=self._env, capture_output=True, text=True, check=False)
-                words = f"{done.stdout} {done.stderr}"
-                if done.returncode and "already" not in words:
-                    raise RunError(f"the SuperLink does not take {command[3]}: {' '.join(words.split())[-300:]}")
+            if link.keys:
+                self._registration = Registration(link.keys.folder, link.address, link.certificates / "ca.crt")
+                for line in self._registration.update():
+                    self._say(line)
             if link.simulated:
                 yield self
                 return
-            self._say(shown(link.proxy()))
+            self._show(shown(link.proxy()))
             # The pipe ends with this process, however it ends; the proxy and the SuperLink end with the pipe.
             command = [*link.proxy(), "--end-group", str(self._superlink.pid)]
             with running(command, self._env, self.proxy_log, subprocess.PIPE) as self._proxy:
                 _await(self._proxy, link.public_address, "proxy", self.proxy_log)
                 yield self
+
+    def processes(self) -> dict[str, bool]:
+        """Which of the processes that must be there run."""
+        found = {"superlink": self._superlink, "proxy": self._proxy}
+        return {name: process.poll() is None for name, process in found.items() if process}
 
     def run_app(self, app: Path, folder: RunFolder, rounds: int, show: Callable[[Entry], None]) -> bool:
         """Run the app and show every round as it ends. Returns whether the run got to its end.
@@ -108,9 +123,10 @@ class Server:
         An error that the run raised on purpose is raised here; of a run that was killed, there is none.
         """
         command, alive = self._link.run(app), True
-        self._say(shown(command))
+        self._show(shown(command))
         log = self._link.home / "run.log"
         log.unlink(missing_ok=True)
+        tail = Tail(log)
         with running(command, self._env, log) as process:
             while alive:
                 alive = process.poll() is None  # before the history is read, so that the last read sees every round
@@ -118,6 +134,11 @@ class Server:
                     if entry.round > self._shown:
                         show(entry)
                         self._shown, self._stopped = entry.round, bool(entry.stopped)
+                for level, line in tail:  # a round's own lines are in the history
+                    if not line.startswith("round ") or " is repeated: " in line:
+                        self._pass_on(level, line)
+                for line in self._registration.follow() if self._registration else []:
+                    self._say(line)
                 if self._proxy and self._proxy.poll() is not None:
                     words = _last_words(self.proxy_log)
                     raise RunError(f"the proxy is gone, and nodes cannot reach the server: {words}  ({self.proxy_log})")
@@ -135,20 +156,35 @@ class Server:
         return False
 
 
-def stay(command: Sequence[str], home: Path, tries: int, say: Callable[[str], None], check: Callable[[], None]) -> int:
+def stay(
+    command: Sequence[str],
+    home: Path,
+    tries: int,
+    say: Callable[[str], None],
+    check: Callable[[], None],
+    pass_on: Callable[[str, str], None] | None = None,
+    started: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
+) -> int:
     """Run a SuperNode, and start it again whenever it ends with an error, at most `tries` times (0: without limit).
 
     For a minute after a node was lost, a SuperLink refuses to take it back: that is such an error. `check` raises what
-    will not mend by itself, before the first start and after every end.
+    will not mend by itself, before the first start and after every end. With `pass_on`, every line that the SuperNode
+    writes goes there, with its level. `started` is told of every start.
     """
     env, left = environment_variables(home), tries
     while True:
         check()
-        process = start(command, env)
+        process = start(command, env, subprocess.PIPE if pass_on else None)
+        started(process)
+        reader = threading.Thread(target=passed_on, args=(process.stdout or (), pass_on), daemon=True)
+        reader.start()
         try:
             status = process.wait()
         finally:
             stop(process)
+            reader.join(2)
+            if process.stdout:
+                process.stdout.close()
         left -= 1
         if status == 0 or left == 0:
             check()

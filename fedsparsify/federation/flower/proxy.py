@@ -10,14 +10,16 @@ head. Nothing of a request is copied as it came: the proxy writes a new one, wit
 headers from a list and the length as one number. So there is nothing that two parsers could read in two ways. Bodies
 stream in both directions.
 
-Flower reads a whole body before it looks at who sent it. The proxy therefore checks the node's signature first, and
-passes long bodies of registered nodes only.
+Flower reads a whole body before it looks at who sent it, and a SuperLink's database remembers every key that it ever
+admitted. The proxy therefore checks the node's signature first, and passes nothing of a node whose public key does not
+lie in the keys' folder.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import resource
 import signal
@@ -32,12 +34,17 @@ from pathlib import Path
 
 import h11
 
+from .proxy_keys import KeyFiles
 from .proxy_peer import CHUNK, Limits, Peer
 from .proxy_requests import Refused, checked_request
-from .signatures import Signatures, public_keys
+from .signatures import Signatures
 
 LOG = getLogger("fedsparsify.proxy")
 ANSWER_HEADERS = (b"content-type", b"content-length", b"flwr-version-incompatibility-message")
+FOLLOW_SECONDS = 1.0  # between two looks at the folder of keys
+LEAVE, SHOW = 401, 412  # a SuperNode leaves at the first without a word, and shows what the second says
+FIRST_CALLS = (b"/v1/fleet/activate-node", b"/v1/fleet/register-node")
+NOT_ADMITTED = 2004  # Flower's code
 LOGGED = 1000  # refusals that are written down: a stranger must not be able to fill the disk
 
 
@@ -82,6 +89,14 @@ class Proxy:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    async def follow(self, keys: KeyFiles) -> None:
+        """Use the keys and the certificate that the folder has now, for ever; open connections stay."""
+        while True:
+            await asyncio.sleep(FOLLOW_SECONDS)
+            for line in keys.changed():
+                LOG.info("%s", line)
+            self._own_tls, self._signatures = keys.tls, keys.signatures
+
     async def _connection(self, connection: socket.socket, address: str) -> None:
         peer: Peer | None = None
         try:
@@ -117,10 +132,11 @@ class Proxy:
                 request = await peer.receive(seconds)
             if not isinstance(request, h11.Request):
                 return False  # it has left
-            registered = self._signatures is None or self._signatures.hold(dict(request.headers))
-            most_bytes = self._limits.body_bytes if registered else self._limits.stranger_bytes
-            head = checked_request(request, most_bytes)
-            await self._pass(peer, head, registered)
+            fault = self._signatures.fault(dict(request.headers)) if self._signatures else ""
+            head = checked_request(request, self._limits.stranger_bytes if fault else self._limits.body_bytes)
+            if fault:
+                raise Refused(SHOW if request.target in FIRST_CALLS else LEAVE, fault)
+            await self._pass(peer, head)
             return peer.http.our_state is h11.DONE and peer.http.their_state is h11.DONE
         except h11.RemoteProtocolError as error:
             await self._refuse(peer, Refused(error.error_status_hint, str(error)), address)
@@ -128,7 +144,7 @@ class Proxy:
             await self._refuse(peer, refused, address)
         return False
 
-    async def _pass(self, peer: Peer, head: h11.Request, keep: bool) -> None:
+    async def _pass(self, peer: Peer, head: h11.Request) -> None:
         """Send the request to the SuperLink on a connection of its own, and its answer back."""
         limits = self._limits
         try:
@@ -152,7 +168,6 @@ class Proxy:
             if not isinstance(answer, h11.Response):
                 raise Refused(502, "the SuperLink gave no answer")
             headers = [(name, value) for name, value in answer.headers if name in ANSWER_HEADERS]
-            headers += [] if keep else [(b"connection", b"close")]
             await peer.send(h11.Response(status_code=answer.status_code, headers=headers))
             while isinstance(event := await superlink.receive(limits.answer_seconds), h11.Data):
                 await peer.send(h11.Data(event.data))
@@ -165,6 +180,8 @@ class Proxy:
         if peer.http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return  # an answer has begun
         text = b"refused\n"
+        if refused.status in (LEAVE, SHOW):  # in the form of Flower's own errors
+            text = json.dumps({"code": NOT_ADMITTED, "detail": f"{refused}."}).encode()
         headers = [(b"content-length", b"%d" % len(text)), (b"connection", b"close")]
         await peer.send(h11.Response(status_code=refused.status, headers=headers))
         await peer.send(h11.Data(text))
@@ -188,24 +205,19 @@ def listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=256, dualstack_ipv6=both)
 
 
-def server_tls(certificate: Path, key: Path) -> ssl.SSLContext:
-    """What nodes are shown."""
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(certificate, key)
-    tls.set_alpn_protocols(["http/1.1"])
-    return tls
-
-
-async def run(proxy: Proxy, listener: socket.socket, group: int | None) -> None:
+async def run(proxy: Proxy, listener: socket.socket, group: int | None, keys: KeyFiles | None = None) -> None:
     """Serve. With a SuperLink's process `group`, until standard input ends; then that group is ended, too.
 
     The other end of the pipe is our parent's: a parent that is killed leaves no SuperLink behind.
     """
     serving = asyncio.create_task(proxy.serve(listener))
+    following = asyncio.create_task(proxy.follow(keys)) if keys else None
     if group is not None:
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), serving.cancel)
     with suppress(asyncio.CancelledError):
         await serving
+    if following:
+        following.cancel()
     if group is not None:
         with suppress(ProcessLookupError):
             os.killpg(group, signal.SIGTERM)
@@ -230,16 +242,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if soft < wanted:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    keys: Path | None = told.keys
+    keys = KeyFiles(told.keys) if told.keys else None
     proxy = Proxy(
         ("127.0.0.1", told.superlink_port),
         Limits(body_bytes=told.body_bytes),
-        server_tls(keys / "server.crt", keys / "server.key") if keys else None,
+        keys.tls if keys else None,
         ssl.create_default_context(cafile=told.superlink_ca) if told.superlink_ca else None,
-        Signatures(public_keys(keys)) if keys else None,
+        keys.signatures if keys else None,
     )
     with listen(told.host, told.port) as listener:
-        asyncio.run(run(proxy, listener, told.end_group))
+        asyncio.run(run(proxy, listener, told.end_group, keys))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ twice or late, or sends garbage) is left out, and the ledger says why.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from logging import getLogger
@@ -33,6 +34,7 @@ from ..environment import Environment, build_for, objective_for, participants
 from ..known_masks import KnownMasks
 from ..ledger import Entry
 from ..wired import as_model, decode_state, encode_state
+from .attendance import Attendance
 from .connected_nodes import ConnectedNodes
 from .messages import Answer, Hello, Question, most_bytes
 from .serve_settings import ServeSettings
@@ -57,15 +59,22 @@ class Networked:
     """A federation whose clients are Flower nodes."""
 
     def __init__(
-        self, config: RunConfig, dataset: Dataset, grid: Grid, known_masks: KnownMasks, waiting: ServeSettings
+        self,
+        config: RunConfig,
+        dataset: Dataset,
+        grid: Grid,
+        known_masks: KnownMasks,
+        waiting: ServeSettings,
+        nodes: int,
     ) -> None:
         self._config, self._dataset, self._grid, self.known_masks = config, dataset, grid, known_masks
-        self._waiting = waiting
+        self._waiting, self._admitted = waiting, nodes
         self.environment, self.objective = Environment(config, dataset), objective_for(config, dataset)
         self._network = FlatModule(build_for(config, dataset), self.environment.device)
         self.kept: dict[int, State] = {}  # it stays with the clients
-        self._nodes = ConnectedNodes(grid, config.clients, self._on_hello)
-        self._overdue: dict[str, SentQuestion] = {}
+        self._attendance = Attendance()
+        self._nodes = ConnectedNodes(grid, config.clients, self._on_hello, self._attendance.returned)
+        self._overdue: dict[str, SentQuestion] = {}  # until they are answered, or Flower says that they expired
         self._answered: dict[str, SentQuestion] = {}
         self._gathered = False  # whether the clients were waited for
         self._begin()
@@ -75,6 +84,7 @@ class Networked:
         self._bytes: dict[int, list[int]] = {}
         self._phases: dict[str, float] = {}
         self._unanswered = 0  # parameters sent to clients that gave no answer
+        self.absent: set[int] = set()  # wanted clients that were not connected, not asked or not in time
 
     def initial(self) -> SparseModel:
         """The model that every run with this seed starts from."""
@@ -96,9 +106,11 @@ class Networked:
         wanted = participants(self._config, round, cohort_of(method, round))
         with self._phase("join"):
             nodes = self._gather(wanted)
+        chosen, resting = self._attendance.asked((c for c in wanted if c in nodes), round, self._least(wanted))
         self.refused |= {f"client {client}": "it is not connected" for client in wanted if client not in nodes}
-        to = [(client, nodes[client], False) for client in wanted if client in nodes]
-        pending = self._send(round, model, beside, to)
+        self.refused |= {f"client {client}": reason for client, reason in resting.items()}
+        self.absent |= {*wanted} - {*chosen}
+        pending = self._send(round, model, beside, [(client, nodes[client], False) for client in chosen])
         deadline = time.monotonic() + self._waiting.deadline
         while pending and time.monotonic() < deadline:
             for asked, reply in self._replies(pending, model.layout):
@@ -115,15 +127,28 @@ class Networked:
                     with self._phase("decode"):
                         update = self._update(answer, method, model)
                 except (FedSparsifyError, MemoryError) as error:
-                    self.refused[f"client {asked.client}"] = plain(str(error))
+                    self.leave_out({f"client {asked.client}": plain(str(error), 400)})
                     continue
+                self._attendance.answered(asked.client)
                 self._phases["slowest client"] = max(self._phases.get("slowest client", 0.0), answer.seconds)
                 self.known_masks.sent(asked.client, round, model.host_mask)
                 self._unanswered -= model.nonzero
                 yield update
         for asked in pending.values():
             self.refused[f"client {asked.client}"] = f"no answer within {self._waiting.deadline:g} s"
-        self._overdue = pending
+            self._attendance.missed(asked.client, round)
+            self.absent.add(asked.client)
+        self._overdue |= pending
+
+    def leave_out(self, refused: Mapping[str, str]) -> None:
+        """Record that answers could not be used: a round that needs more clients waits for others first."""
+        self.refused |= refused
+        self._note_failures(refused)
+
+    def _note_failures(self, refused: Iterable[str]) -> None:
+        for found in (re.fullmatch(r"client (\d+)", name) for name in refused):
+            if found:
+                self._attendance.failed(int(found[1]))
 
     def with_network_facts(self, entry: Entry) -> Entry:
         """A round's entry with what is known only over a network: refusals, bytes per client, phases."""
@@ -131,9 +156,12 @@ class Networked:
             return entry
         known = sum(self._phases.values()) - self._phases.get("slowest client", 0.0)
         phases = self._phases | {"merge and evaluate": max(entry.seconds - known, 0.0)}
+        self._note_failures(entry.refused)
         return replace(
             entry,
             refused=entry.refused | self.refused,
+            asked=len(self._bytes),
+            answered=entry.clients + len(entry.refused),
             download_params=entry.download_params + self._unanswered,
             download_bytes=sum(down for down, _ in self._bytes.values()),
             upload_bytes=sum(up for _, up in self._bytes.values()),
@@ -141,13 +169,19 @@ class Networked:
             phases={name: round(seconds, 3) for name, seconds in phases.items()},
         )
 
+    def _least(self, wanted: list[int]) -> int:
+        return min(self._config.min_clients, len(wanted))
+
     def _gather(self, wanted: list[int]) -> dict[int, int]:
-        """Client → node. Waits for all clients in the first round, later only for as many as a round needs."""
-        enough = len(wanted) if not self._gathered else min(self._config.min_clients, len(wanted))
+        """Client → node. Waits for all clients in the first round, later only for as many as a round needs.
+
+        Clients whose last answers could not be used do not count for a while; they are asked all the same.
+        """
+        enough = min(self._admitted, len(wanted)) if not self._gathered else self._least(wanted)
         until = time.monotonic() + self._waiting.wait
         while True:
             present = self._nodes.present()
-            here = sum(client in present for client in wanted)
+            here = sum(client in present and self._attendance.usable(client) for client in wanted)
             if here >= enough or time.monotonic() > until:
                 self._gathered = True
                 return present
@@ -172,7 +206,7 @@ class Networked:
                 version = None if whole else self.known_masks.seen.get(client)
                 if version not in blobs:
                     blobs[version] = self._encoded(model, self.known_masks.mask(version, model.layout.trainable))
-                question = Question(round, client, blobs[version], beside)
+                question = Question(round, client, blobs[version], beside, self._waiting.deadline)
                 ttl = self._waiting.deadline + 60
                 messages.append(Message(question.content(), node, MessageType.TRAIN, ttl=ttl, group_id=str(round)))
                 asked.append(SentQuestion(client, node, round, whole))
@@ -202,7 +236,10 @@ class Networked:
                     self._answered[id] = asked
                     yield asked, reply
                 elif asked := self._overdue.pop(id, None):
-                    self.refused[f"client {asked.client}, round {asked.round}"] = "its answer came after the deadline"
+                    if not reply.has_error():
+                        self._attendance.came_late(asked.client, asked.round)
+                        name = f"client {asked.client}, round {asked.round}"
+                        self.refused[name] = "its answer came after the deadline"
                 elif asked := self._answered.get(id):
                     self.refused[f"client {asked.client}, again"] = "it answered twice; the first answer counts"
             replies.clear()

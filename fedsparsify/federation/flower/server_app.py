@@ -5,6 +5,7 @@ In: the settings of a Flower run. Out: the same run folder that a simulation lea
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from logging import getLogger
 from pathlib import Path
@@ -14,7 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from ...aggregation import Aggregator
 from ...config import RunConfig
-from ...errors import ClientError, FedSparsifyError
+from ...errors import FedSparsifyError
 from ...model import SparseModel
 from ...options import read_settings, settings
 from ...state import State, under
@@ -24,7 +25,7 @@ from ..journal import Journal, Result
 from ..ledger import Entry
 from ..lock import held
 from ..prepared import load_for
-from ..rounds import Played, run_rounds
+from ..rounds import Played, TooFewAnswers, run_rounds
 from .processes import STOPPED
 from .serve_settings import ServeSettings
 from .server import Networked
@@ -54,10 +55,11 @@ def run_over_grid(grid: Grid, found: Mapping[str, object]) -> Result:
     folder = RunFolder(Path(str(found["out"])))
     with held(folder.path, ENDING_SECONDS):
         journal = Journal(config, folder, resume=bool(found.get("resume", False)))
-        federation = Networked(config, dataset, grid, journal.known_masks, waiting)
+        nodes = int(str(found.get("nodes", config.clients)))  # that the server admits
+        federation = Networked(config, dataset, grid, journal.known_masks, waiting, nodes)
         model, first = journal.start(federation.initial)
         state = under(journal.server, model)
-        rounds = rounds_with_retries(federation, config, model, first, waiting.retries, state, journal.aggregator())
+        rounds = rounds_with_retries(federation, config, model, first, waiting, state, journal.aggregator())
         rounds = until_stopped(rounds, config, journal.ledger.entries)
         model = journal.keep(rounds, model, federation.kept, log_round)
         return journal.finish(model, dataset, federation.graph_of(model))
@@ -81,12 +83,15 @@ def rounds_with_retries(
     config: RunConfig,
     model: SparseModel,
     first: int,
-    retries: int,
+    waiting: ServeSettings,
     state: State,
     aggregator: Aggregator,
 ) -> Iterator[Played]:
-    """The rounds from `first` on. One with too few answers is repeated; after `retries` the run stops, resumable."""
-    left = retries
+    """The rounds from `first` on. One with too few answers is repeated; after `retries` the run stops, resumable.
+
+    While clients that it wanted are away or late, it is repeated until `wait` seconds are over: they may come.
+    """
+    left, until = waiting.retries, float("inf")
     while first <= config.rounds:
         rounds = run_rounds(
             federation,
@@ -102,11 +107,13 @@ def rounds_with_retries(
         )
         try:
             for model, entry, state in rounds:
-                first, left = entry.round + 1, retries
+                first, left, until = entry.round + 1, waiting.retries, float("inf")
                 yield Played(model, federation.with_network_facts(entry), state)
-        except ClientError as error:
-            why = "; ".join(f"{client}: {reason}" for client, reason in federation.refused.items())
-            if not left:
-                raise ClientError(f"{error} {why}".strip()) from None
+        except TooFewAnswers as error:
+            federation.leave_out(error.refused)
+            told = TooFewAnswers(first, error.usable, error.least, error.refused | federation.refused)
+            until = min(until, time.monotonic() + waiting.wait)
+            if left <= 0 and not (federation.absent and time.monotonic() < until):
+                raise told from None
             left -= 1
-            LOG.warning("round %d is repeated: %s %s", first, error, why)
+            LOG.warning("round %d is repeated: %s", first, told)

@@ -1,4 +1,7 @@
-"""Whether a registered node signed a request: Flower's nodes sign the time, and send their public key beside it."""
+"""Whether a registered node signed a request: Flower's nodes sign the time, and send their public key beside it.
+
+In: the headers of a request. Out: what is wrong with its signature.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +10,20 @@ from base64 import b64decode
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_pem_public_key,
-    load_ssh_public_key,
-)
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from ...errors import ConfigError
+from .keys import node_keys
 
 SECONDS = 305.0  # how old a signature may be: as Flower has it
 AHEAD = 5.0  # seconds by which a node's clock may be fast
 
 
 def public_keys(folder: Path) -> set[bytes]:
-    """The public keys (`*.pub`) of a folder, as nodes send them."""
-    keys = set()
-    for path in folder.glob("*.pub"):
-        try:
-            key = load_ssh_public_key(path.read_bytes())
-        except (OSError, ValueError, UnsupportedAlgorithm) as error:
-            raise ConfigError(f"{path} is not a node's public key: {error}") from error
-        keys.add(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    return keys
+    """The keys of a folder that may join, as nodes send them."""
+    return {key.public for key in node_keys(folder)}
 
 
 class Signatures:
@@ -41,16 +32,22 @@ class Signatures:
     def __init__(self, keys: Collection[bytes]) -> None:
         self._keys = {key: load_pem_public_key(key) for key in keys}
 
-    def hold(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether the headers have the time of now, signed by one of the nodes."""
+    def fault(self, headers: Mapping[bytes, bytes]) -> str:
+        """What is wrong with a request's signature; nothing where one of the nodes signed the time of now."""
         try:
-            key = self._keys.get(b64decode(headers[b"flwr-public-key"], validate=True))
-            if not isinstance(key, ec.EllipticCurvePublicKey):
-                return False
-            time = headers[b"flwr-timestamp"]
+            public = b64decode(headers[b"flwr-public-key"], validate=True)
+            time, signature = headers[b"flwr-timestamp"], b64decode(headers[b"flwr-signature"], validate=True)
+        except (KeyError, ValueError):
+            return "the request is not signed by a node's key"
+        key = self._keys.get(public)
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            return "this key is not registered with the server"
+        try:
+            key.verify(signature, time, ec.ECDSA(SHA256()))
             signed = datetime.datetime.fromisoformat(time.decode("ascii"))
             age = (datetime.datetime.now(datetime.UTC) - signed).total_seconds()
-            key.verify(b64decode(headers[b"flwr-signature"], validate=True), time, ec.ECDSA(SHA256()))
-        except (KeyError, ValueError, TypeError, InvalidSignature):
-            return False
-        return -AHEAD < age < SECONDS
+        except (ValueError, TypeError, InvalidSignature):
+            return "the signature is not by the key that the request names"
+        if not -AHEAD < age < SECONDS:
+            return f"the node's clock differs from the server's by {abs(age):.0f} s"
+        return ""

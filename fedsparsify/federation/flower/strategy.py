@@ -41,10 +41,10 @@ class SparseStrategy(FedAvg):
     """Trains a model that is sparser from round to round. Its clients need `ClientApp(mods=[sparse_mod])`.
 
     `rounds` is what the method's schedule is made for. Left out, it is what `start` is given as `num_rounds`; given, it
-    must be the same. `settings` are the method's own, and those of `FedAvg` go by their names. So do a run's settings of
-    merging (`merge`, `hostile`, `max_samples`, `norm_bound`) and of differential privacy (`epsilon`, `delta`,
-    `dp_noise`, `dp_clip`), which needs `clients`, the number of nodes in all. The metrics of a round say its `sparsity`,
-    and how many bytes its models took or, of a private run, its `epsilon`.
+    must be the same. `settings` are the method's own, and those of `FedAvg` go by their names. So do a run's settings
+    of merging (`merge`, `hostile`, `max_samples`, `norm_bound`) and of differential privacy (`epsilon`, `delta`,
+    `dp_noise`, `dp_clip`), which needs `clients`, the number of nodes in all. The metrics of a round say its
+    `sparsity`, and how many bytes its models took or, of a private run, its `epsilon`.
 
     A node's failure (an error, a damaged answer, metrics that do not fit the others') is logged and left out of the
     round. A run none of whose clients has the mod stops in its first round. Other strategies cannot be wrapped around
@@ -181,6 +181,10 @@ class SparseStrategy(FedAvg):
 
     def _poisson_messages(self, round: int, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """Ask every node with the same probability; nobody can draw the cohort again."""
+        if self._aggregator.privacy is None:
+            merging = self._aggregator.settings
+            privacy = Privacy(merging, self._clients or 1, self.fraction_train, self.method.rounds)
+            self._aggregator = Aggregator(merging, privacy=privacy)
         _, nodes = sample_nodes(grid, self.min_available_nodes, 0)  # which waits for them
         asked = [nodes[place] for place in poisson_cohort(len(nodes), self.fraction_train)]
         config["server-round"] = round
@@ -278,10 +282,6 @@ class SparseStrategy(FedAvg):
         self._check_mod(server_round, answers)
         good, _ = self._check_and_log_replies(answers, is_train=True, validate=False)
         contents: dict[int, RecordDict] = {}
-        if self._private and self._aggregator.privacy is None:
-            merging = self._aggregator.settings
-            privacy = Privacy(merging, self._clients or 1, self.fraction_train, self.method.rounds)
-            self._aggregator = Aggregator(merging, privacy=privacy)
         aggregation = self._aggregator.begin(server_round, model)
         rng = np.random.default_rng(np.random.SeedSequence([self._seed, server_round], spawn_key=(1,)))
         answered = self._updates(self._averageable(server_round, good), server_round, model, contents)

@@ -1,7 +1,7 @@
 "use strict";
 // The page: which environment, which methods, and everything that is drawn from them.
 
-const DATA = JSON.parse(document.getElementById("data").textContent);
+let DATA = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
 const state = {place: 0, hidden: new Set(), sort: null, down: false};
 const place = () => DATA.environments[state.place];
@@ -18,17 +18,7 @@ function fill(select, options, chosen) {
 }
 
 function setup() {
-  $("foot").textContent = `Made by fedsparsify ${DATA.version} from ${DATA.sources}. ${DATA.paper}`;
-  const runs = DATA.environments.reduce((count, one) => count + one.runs.length, 0);
-  $("lead").textContent = `${runs.toLocaleString("en")} ${runs === 1 ? "run" : "runs"} in ${DATA.environments.length} ${DATA.environments.length === 1 ? "environment" : "environments"}.`;
-  if (DATA.notes.length) {
-    $("notes").hidden = false;
-    $("notes").querySelector("ul").replaceChildren(...DATA.notes.map((note) => Object.assign(document.createElement("li"), {textContent: note})));
-  }
   $("theme").addEventListener("click", turnTheme);
-  if (!DATA.environments.length) { $("shown").hidden = true; return; }
-  fill($("environment"), DATA.environments.map((one, i) => [String(i), one.title]), "0");
-  $("environment").closest("label").hidden = DATA.environments.length === 1;
   $("environment").addEventListener("change", () => { state.place = +$("environment").value; choose(); });
   for (const id of ["sparsity-x-log", "sparsity-y-log"]) $(id).addEventListener("change", drawSparsity);
   for (const id of ["rounds-set", "rounds-x", "rounds-y", "rounds-x-log", "rounds-y-log"]) $(id).addEventListener("change", drawRounds);
@@ -41,8 +31,71 @@ function setup() {
   $("run").addEventListener("change", showConfig);
   $("copy").addEventListener("click", copyConfig);
   let width = innerWidth;
-  addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; drawAll(); } });
+  addEventListener("resize", () => { if (innerWidth !== width && DATA.environments.length) { width = innerWidth; drawAll(); } });
+  show();
+  if (DATA.live) follow();
+}
+
+// Everything that depends on the values.
+function show() {
+  document.title = document.querySelector("h1").textContent = DATA.title;
+  $("foot").textContent = `Made by fedsparsify ${DATA.version} from ${DATA.sources}. ${DATA.paper}`;
+  const runs = DATA.environments.reduce((count, one) => count + one.runs.length, 0);
+  $("lead").textContent = `${runs.toLocaleString("en")} ${runs === 1 ? "run" : "runs"} in ${DATA.environments.length} ${DATA.environments.length === 1 ? "environment" : "environments"}.`;
+  $("notes").hidden = !DATA.notes.length;
+  $("notes").querySelector("ul").replaceChildren(...DATA.notes.map(item));
+  showNow();
+  $("shown").hidden = !DATA.environments.length;
+  if (!DATA.environments.length) return;
+  fill($("environment"), DATA.environments.map((one, i) => [String(i), one.title]), String(state.place));
+  $("environment").closest("label").hidden = DATA.environments.length === 1;
   choose();
+}
+
+const item = (text) => Object.assign(document.createElement("li"), {textContent: text});
+
+// ——— a run that is still going: its server is asked for new values
+
+function showNow(lost) {
+  const live = DATA.live;
+  $("now").hidden = !live;
+  if (!live) return;
+  $("now").classList.toggle("lost", Boolean(lost));
+  const parts = [live.round === undefined ? "No round has ended yet" : `Round ${live.round.toLocaleString("en")}${live.rounds ? ` of ${live.rounds.toLocaleString("en")}` : ""}`];
+  if (live.clients !== undefined) parts.push(`${live.clients} ${live.clients === 1 ? "client" : "clients"}${live.leftOut ? `, ${live.leftOut} left out` : ""}`, `${live.seconds} s`);
+  $("now-state").textContent = `${lost ? "No answer: the command has ended, or cannot be reached" : live.state}. ${DATA.environments.length > 1 || DATA.environments[0]?.runs.length > 1 ? "" : `${parts.join(" · ")}.`}`;
+  Object.assign($("now-progress"), {max: live.rounds || 1, value: live.round || 0, hidden: !live.rounds});
+  $("now-left").replaceChildren(...(live.left || []).map(item));
+  $("now-left-title").hidden = !live.left?.length;
+}
+
+async function follow() {
+  for (;;) {
+    await new Promise((done) => setTimeout(done, 2000));
+    let next = null;
+    try {
+      const answer = await fetch("data.json", {cache: "no-store"});
+      if (answer.ok) next = await answer.json();
+    } catch { /* shown below */ }
+    if (!next) { showNow(true); continue; }
+    const changed = next.live.version !== DATA.live.version;
+    if (changed) renew(next); else showNow();
+  }
+}
+
+// New values, with everything that the reader has chosen.
+function renew(next) {
+  const slug = DATA.environments.length ? place().slug : null, scrolled = scrollY;
+  const chosen = ["rounds-set", "rounds-x", "rounds-at", "run", "theorem-run"].map((id) => [$(id), $(id).selectedOptions[0]?.text]);
+  DATA = next;
+  state.place = Math.max(0, DATA.environments.findIndex((one) => one.slug === slug));
+  show();
+  for (const [select, text] of chosen) {
+    const same = [...select.options].find((option) => option.text === text);
+    if (same) select.value = same.value;
+  }
+  if (DATA.environments.length) { drawAll(); showConfig(); }
+  scrollTo(0, scrolled);
 }
 
 function turnTheme() {
@@ -260,9 +313,9 @@ function tableRows() {
   const rows = [], dense = place().dense === null ? null : runsOf(place().series[place().dense])[0];
   for (const one of visible(place().series)) {
     const runs = complete(one).length ? complete(one) : runsOf(one), run = runs[0], finals = runs.map((r) => r.accuracy.at(-1)), other = run !== dense && dense;
-    const all = place().total ? (2 * run.participants * place().total * run.round.at(-1)) / 1e6 : null;
+    const all = place().total ? (run.exchanges * place().total) / 1e6 : null;
     rows.push({
-      ...look(one), label: one.label + (complete(one).length ? "" : ` (stopped at ${run.round.at(-1)})`), sparsity: one.sparsity, dense: one.dense, seeds: runs.length, accuracy: mean(finals), low: Math.min(...finals), high: Math.max(...finals),
+      ...look(one), label: one.label + (complete(one).length ? "" : ` (${DATA.live ? "at round" : "stopped at"} ${run.round.at(-1)})`), sparsity: one.sparsity, dense: one.dense, seeds: runs.length, accuracy: mean(finals), low: Math.min(...finals), high: Math.max(...finals),
       ...viewOf(runs), epsilon: run.epsilon?.at(-1), params: run.nonzero.at(-1), size: run.modelBytes && run.modelBytes / 1e6, sizeTimes: other && dense.modelBytes / run.modelBytes,
       paper: run.paper, paperTimes: other && all / run.paper, sent: run.sent.at(-1), sentTimes: other && all / run.sent.at(-1), bytes: run.bytes?.at(-1), bytesTimes: other && run.bytes && (4 * all) / run.bytes.at(-1),
       latency: run.timing?.latency_ms, latencyTimes: other && run.timing && dense.timing && dense.timing.latency_ms / run.timing.latency_ms, speed: run.timing?.items_per_second, speedTimes: other && run.timing && dense.timing && run.timing.items_per_second / dense.timing.items_per_second,

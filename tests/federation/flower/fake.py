@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from itertools import count
 from pathlib import Path
@@ -45,10 +46,9 @@ class FakeGrid:
     def _take(self, message: Message) -> str:
         id = f"message-{next(self._ids)}"
         message.metadata.__dict__["_message_id"] = id
+        message.metadata.__dict__["_created_at"] = time.time()  # nodes here are asked one after another
         node = message.metadata.dst_node_id
-        client = self.clients[node]
-        named = {} if client is None else {"client": client}
-        context = Context(1, node, {"folder": str(self.folder / str(node))} | named, RecordDict(), self.settings)
+        context = self._context(node)
         if message.metadata.message_type == MessageType.QUERY:
             self._ready[id] = [app(message, context)]
             return id
@@ -58,6 +58,11 @@ class FakeGrid:
         contents = [answer.content() if isinstance(answer, Answer) else answer for answer in answers]
         self._ready[id] = [Message(content, reply_to=message) for content in contents]
         return id
+
+    def _context(self, node: int) -> Context:
+        client = self.clients[node]
+        named = {} if client is None else {"client": client}
+        return Context(1, node, {"folder": str(self.folder / str(node))} | named, RecordDict(), self.settings)
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         return [reply for id in message_ids for reply in self._ready.pop(id, [])]

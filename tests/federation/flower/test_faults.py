@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import shutil
+import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from conftest import small_model
 from fake import FakeGrid, play
-from flwr.app import ConfigRecord, Error, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 
 from fedsparsify import METHODS, RunConfig, run
 from fedsparsify.average import Tally
+from fedsparsify.cli.progress import summary_rows
 from fedsparsify.data import load_dataset, partition
 from fedsparsify.errors import ClientError, RunError
 from fedsparsify.federation.environment import Environment
 from fedsparsify.federation.flower import server, server_app
-from fedsparsify.federation.flower.messages import RECORD
+from fedsparsify.federation.flower.client import Node
+from fedsparsify.federation.flower.client_app import app
+from fedsparsify.federation.flower.messages import RECORD, Answer, Question
+from fedsparsify.federation.flower.overdue import Overdue, until_overdue
 from fedsparsify.federation.ledger import read_history
 from fedsparsify.federation.lock import held
 from fedsparsify.model import SparseModel
 from fedsparsify.networks import build, layout_of
+from fedsparsify.report.environments import environments_of
+from fedsparsify.report.load import load_runs
+from fedsparsify.report.packed import write_packed
 from fedsparsify.training.backends.autograd import OneByOne
 from fedsparsify.wire.codec import encode
 
@@ -145,6 +153,94 @@ def test_an_answer_after_the_deadline_is_not_taken_for_the_next_round(tmp_path, 
     result, _ = play(tmp_path, CONFIG, **QUICK)
     assert [entry.clients for entry in result.history] == [3, 2, 3]
     assert "after the deadline" in result.history[2].refused["client 2, round 2"]
+
+
+def test_a_client_that_stays_silent_is_asked_less_and_less_often(tmp_path):
+    """The round waits for those it asks: at most one deadline in a row is lost to one client."""
+    config = replace(CONFIG, rounds=5)
+    result, grid = play(
+        tmp_path, config, lambda q, work: [] if q.client == 2 else [work()], **QUICK | {"deadline": 0.1}
+    )
+    assert [q.round for q in grid.questions if q.client == 2] == [1, 2, 4]
+    assert [entry.clients for entry in result.history] == [2] * 5
+    assert [entry.asked for entry in result.history] == [3, 3, 2, 3, 2]
+    assert [entry.answered for entry in result.history] == [2] * 5
+    assert result.history[4].refused == {"client 2": "it missed its last deadlines, and is asked again in round 8"}
+
+
+def test_a_client_that_others_cannot_replace_is_asked_all_the_same(tmp_path):
+    def behave(question, work):
+        return [] if question.client == 2 and question.round in (2, 3) and next(silent, False) else [work()]
+
+    silent = iter([True, True, True])
+    config = replace(CONFIG, min_clients=3)
+    result, _ = play(tmp_path, config, behave, deadline=0.1, wait=0.1, retries=3)
+    assert [entry.clients for entry in result.history] == [3] * 3
+
+
+def test_savings_and_summary_count_those_who_took_part(tmp_path):
+    """Clients that were away were sent nothing: a dense model would have cost nothing for them either."""
+    config = replace(CONFIG, rounds=3, method="fedavg", sparsity=None)
+    result, _ = play(tmp_path, config, lambda q, work: [] if q.client == 2 else [work()], **QUICK | {"deadline": 0.1})
+    rows = dict(summary_rows(config, result.history, tmp_path / "run/model.fsz"))
+    assert rows["clients"] == "2.0 per round on average, 2 to 2 (3 of 3 were wanted), 3 rounds"
+    assert "(1.00× fewer than dense)" in rows["parameters sent"]  # FedAvg sends dense models
+    [run], _ = load_runs([tmp_path / "run"])
+    assert run.exchanges * run.total == run.sent_params[-1]
+    packed, _ = load_runs(write_packed(environments_of([run]), tmp_path / "packed"))
+    assert packed[0].exchanges == run.exchanges == 14
+
+
+def test_a_refused_client_does_not_count_as_present(tmp_path, monkeypatch):
+    """The run waits for another client, where it used to repeat the round at once and end."""
+    took = []
+
+    def here(self):  # client 2 joins after the first try
+        return [100, 101, 102] if len(took) > 1 else [100, 101]
+
+    def behave(question, work):
+        took.append((question.round, question.client))
+        return [replace(work(), model=b"garbage")] if question.client == 1 else [work()]
+
+    monkeypatch.setattr(FakeGrid, "get_node_ids", here)
+    config = replace(CONFIG, min_clients=2, rounds=2)
+    result, _ = play(tmp_path, config, behave, deadline=5, wait=1.0, retries=0)
+    assert [entry.clients for entry in result.history] == [2, 2]
+    assert [client for round, client in took if round == 1] == [0, 1, 0, 1, 2]
+
+
+def test_too_few_usable_answers_say_why_without_contradiction(tmp_path):
+    config = replace(CONFIG, min_clients=3)
+    garbage = FAULTS["garbage"][0]
+    with pytest.raises(ClientError) as raised:
+        play(tmp_path / "a", config, broken(garbage), **QUICK)
+    assert str(raised.value).count("client 2: ") == 1 and "round 2: 2 of at least 3 clients" in str(raised.value)
+    assert "no client answered" not in str(raised.value) and "lower lr" not in str(raised.value)
+    with pytest.raises(ClientError, match=r"NaN or infinite\)\. .*training diverged: lower lr"):
+        play(tmp_path / "b", config, broken(FAULTS["NaN"][0]), **QUICK)
+
+
+def test_a_node_gives_up_questions_that_are_overdue():
+    with until_overdue(time.time(), 1.0):
+        pass
+    with pytest.raises(Overdue, match="not ready 2 s after the question"), until_overdue(time.time() - 8, 2):
+        pytest.fail("it must not begin")
+    began = time.monotonic()
+    with pytest.raises(Overdue), until_overdue(time.time() - 5.9, 1):
+        time.sleep(20)
+    assert time.monotonic() - began < 10
+    with until_overdue(time.time() + 100, 1.0):  # a clock that is behind the server's
+        pass
+
+
+def test_an_overdue_question_is_not_trained_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(Node, "answer", lambda *a: pytest.fail("it must not train"))
+    grid = FakeGrid(tmp_path, {}, 1)
+    message = Message(Question(3, 0, b"model", seconds=1.0).content(), 100, "train")
+    message.metadata.__dict__["_created_at"] = time.time() - 60
+    context = Context(1, 100, {"folder": str(tmp_path), "client": 0}, RecordDict(), grid.settings)
+    answer = Answer.read(app(message, context).content)
+    assert (answer.round, answer.client) == (3, 0) and "gave it up for the next one" in answer.fault
 
 
 def test_too_few_answers_are_asked_for_again(tmp_path):

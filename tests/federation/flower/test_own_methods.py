@@ -9,7 +9,7 @@ import pytest
 from fake import play
 
 from fedsparsify import RunConfig, run
-from fedsparsify.errors import MethodError
+from fedsparsify.errors import ClientError, MethodError
 from fedsparsify.methods import Gradual, Update
 
 
@@ -51,5 +51,7 @@ def test_in_the_simulator(kind, says):
 
 @pytest.mark.parametrize(("kind", "says"), WRONG)
 def test_over_flower(kind, says, tmp_path):
-    with pytest.raises(MethodError, match=f"{kind.__name__}.*{says}"):
-        play(tmp_path, RunConfig(method=kind(), **SMALL))
+    """At a client, the class of the error is all that leaves."""
+    error, said = (ClientError, "MethodError") if kind is Silent else (MethodError, f"{kind.__name__}.*{says}")
+    with pytest.raises(error, match=said):
+        play(tmp_path, RunConfig(method=kind(), **SMALL), retries=0)

@@ -19,6 +19,8 @@ from fedsparsify.federation.flower.messages import MODEL
 from fedsparsify.federation.simulated import Simulated
 from fedsparsify.wire.codec import decode
 
+pytestmark = pytest.mark.filterwarnings("ignore:the noise of a round is")
+
 
 @pytest.fixture(autouse=True)
 def _cheap(monkeypatch):

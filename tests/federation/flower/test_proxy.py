@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import json
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from outside import TRICKS, Outside
 
 from fedsparsify.errors import ConfigError
 from fedsparsify.federation.flower.keys import make_keys
+from fedsparsify.federation.flower.preflight import signed_headers
 from fedsparsify.federation.flower.processes import free_port
 from fedsparsify.federation.flower.proxy import Proxy, listen
 from fedsparsify.federation.flower.proxy_peer import Limits
@@ -223,7 +225,7 @@ def test_connections_are_counted():
             assert answer.startswith(b"HTTP/1.1 200")
 
 
-def test_long_bodies_are_for_registered_nodes():
+def test_registered_nodes_pass_and_others_are_told_why():
     mine, stranger = generate_key_pairs(), generate_key_pairs()
     limits = Limits(body_bytes=2000, stranger_bytes=1000)
     with proxied(limits, signatures=Signatures([public_key_to_bytes(mine[1])])) as (outside, superlink):
@@ -232,26 +234,44 @@ def test_long_bodies_are_for_registered_nodes():
             head = FLEET + lines(headers) + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % size
             return outside.status(head + bytes(size))
 
-        assert status({}, 1000) == [200] and status({}, 1001) == [413]  # Flower says why it refuses a stranger
-        assert status(signature(*stranger), 1001) == [413]
+        assert status({}, 1000) == [401] and status({}, 1001) == [413]
+        assert status(signature(*stranger), 1000) == [401] and status(signature(*stranger), 1001) == [413]
+        first = FLEET.replace(b"pull-messages", b"activate-node") + b"Connection: close\r\nContent-Length: 0\r\n\r\n"
+        assert outside.status(first) == [412]  # which a SuperNode shows
+        assert superlink.requests == []
         assert status(signature(*mine), 2000) == [200] and status(signature(*mine), 2001) == [413]
-        assert len(superlink.requests) == 2
-        one = FLEET + b"Content-Length: 0\r\n\r\n"
-        assert outside.status(one + one) == [200]  # a stranger's connection is not kept
+        assert len(superlink.requests) == 1
+        one = FLEET + lines(signature(*stranger)) + b"Content-Length: 0\r\n\r\n"
+        answer = outside.says(one + one)  # a stranger's connection is not kept
+        assert answer.count(b"HTTP/1.1 401") == 1
+        assert json.loads(answer.rpartition(b"\r\n")[2])["code"] == 2004 and b"this key is not registered" in answer
 
 
 def test_signatures():
     (private, public), other = generate_key_pairs(), generate_key_pairs()
     signatures, good = Signatures([public_key_to_bytes(public)]), signature(private, public)
-    assert signatures.hold(good)
-    assert not signatures.hold({})
-    assert not signatures.hold(signature(*other))
-    assert not signatures.hold(signature(other[0], public))
-    assert not signatures.hold(signature(private, public, age=400))
-    assert not signatures.hold(signature(private, public, age=-60))
+    assert signatures.fault(good) == ""
+    for headers, reason in (
+        ({}, "is not signed"),
+        (signature(*other), "this key is not registered"),
+        (signature(other[0], public), "not by the key"),
+        (signature(private, public, age=400), "clock differs from the server's by 400 s"),
+        (signature(private, public, age=-60), "clock differs from the server's by 60 s"),
+    ):
+        assert reason in signatures.fault(headers)
     for name in good:
         for wrong in (b"", b"\xff", b"a", b"2026-01-01"):
-            assert not signatures.hold(good | {name: wrong})
+            assert signatures.fault(good | {name: wrong})
+
+
+def test_a_nodes_own_headers_are_good_signatures(tmp_path):
+    make_keys(tmp_path / "keys", ["a"], 2)
+    signatures = Signatures(public_keys(tmp_path / "keys"))
+    made = signed_headers(tmp_path / "keys/node-1")
+    assert signatures.fault({name.encode(): value.encode() for name, value in made.items()}) == ""
+    for path in (tmp_path / "none", tmp_path / "keys/ca.crt"):
+        with pytest.raises(ConfigError, match="is not a node's private key"):
+            signed_headers(path)
 
 
 def test_public_keys_are_read_as_nodes_send_them(tmp_path):

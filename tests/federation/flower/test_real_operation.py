@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 from real import Processes, descendants
 
@@ -59,10 +61,20 @@ def test_sigterm_to_the_example_leaves_no_processes(tmp_path):
         started = descendants(process.pid)
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(60) == 130, (tmp_path / "log").read_text()
-        time.sleep(3)
-        assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []
+        end = time.monotonic() + 20
+        while (left := [pid for pid in started if lives(pid)]) and time.monotonic() < end:
+            time.sleep(0.2)
+        assert left == []
     finally:
         process.kill()
+
+
+def lives(pid: int) -> bool:
+    """Whether a process is there, and more than an entry that its parent has not read yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def commands(pid: int) -> str:
@@ -74,3 +86,48 @@ def commands(pid: int) -> str:
         except OSError:
             continue
     return "\n".join(found)
+
+
+def test_a_node_that_was_stopped_takes_part_again(tmp_path):
+    config = RunConfig(clients=3, rounds=10, epochs=1, sparsity=0.9)
+    with Processes(tmp_path, config) as federation:
+        serve = federation.serve("--deadline", 30)
+        nodes = [federation.join(client) for client in range(3)]
+        federation.until(lambda: rounds_done(federation) >= 1, 300)
+        stopped = [nodes[2].pid, *descendants(nodes[2].pid)]
+        signal_all(stopped, signal.SIGSTOP)
+        history = federation.out / "history.jsonl"
+        federation.until(lambda: "no answer within 30 s" in history.read_text(), 200)
+        signal_all(stopped, signal.SIGCONT)
+        back = rounds_done(federation)
+        assert serve.wait(900) == 0, federation.words("serve")
+    entries = read_history(history)
+    took = [entry.round for entry in entries if "client 2" not in entry.refused]
+    print("rounds with client 2:", took, "it was let go on after round", back, "seconds", [e.seconds for e in entries])
+    assert back < 8 and [t for t in took if t > back + 2] == list(range(back + 3, 11))
+    assert all(entry.answered == entry.clients <= entry.asked <= 3 for entry in entries)
+    words = federation.words("serve")
+    assert "(3 of 3 were wanted)" in " ".join(words.split()), words[-2000:]
+
+
+def test_a_run_waits_for_others_where_a_client_is_refused(tmp_path):
+    config = RunConfig(clients=3, rounds=2, epochs=1, sparsity=0.9, min_clients=2)
+    np.savez(tmp_path / "other.npz", x_train=np.zeros((9, 1, 4, 4), "f"), y_train=np.arange(9))
+    with Processes(tmp_path, config) as federation:
+        serve = federation.serve("--wait", 60, "--retries", 0)
+        federation.join(0)
+        federation.join(1, "--data", "other.npz")
+        log = federation.out / "flower/run.log"
+        federation.until(lambda: log.exists() and "round 1 is repeated" in log.read_text(), 300)
+        federation.join(2)
+        assert serve.wait(400) == 0, federation.words("serve")
+    entries = read_history(federation.out / "history.jsonl")
+    assert [entry.clients for entry in entries] == [2, 2] and all("client 1" in entry.refused for entry in entries)
+    assert "lower lr" not in log.read_text() and "no client answered" not in log.read_text()
+
+
+def signal_all(pids: list[int], number: signal.Signals) -> None:
+    """Send a signal to processes, as far as they are still there."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)

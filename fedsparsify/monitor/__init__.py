@@ -1,0 +1,1 @@
+"""What a running command shows to others: its health, metrics for Prometheus, and a live page. Nothing here writes."""
