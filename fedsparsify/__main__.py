@@ -24,6 +24,7 @@ EXTRAS = {
     "safetensors": "export",
     "tensorboard": "track",
     "mlflow": "track",
+    "wandb": "track",
     "prometheus_client": "monitor",
 }
 

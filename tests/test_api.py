@@ -79,6 +79,7 @@ ALLOWED = {
     "text": set(),
     "toml": {"errors"},
     "options": {"errors", "toml"},
+    "objects": {"data", "errors", "plugins"},
     "plugins": {"errors", "text"},
     "graph": set(),
     "stopping": set(),
@@ -97,7 +98,9 @@ ALLOWED = {
     "config": {
         "aggregation",
         "errors",
+        "objects",
         "options",
+        "plugins",
         "schedule",
         "methods",
         "data",
@@ -115,6 +118,7 @@ ALLOWED = {
     "networks": {"errors", "graph", "inference", "keyed", "model", "notices", "ops", "plugins", "wire"},
     "training": CORE | {"methods", "data", "keyed", "native", "networks", "notices", "plugins", "tasks", "text"},
     "federation": CORE
+    | {"objects"}
     | {
         *("aggregation", "methods", "data", "config", "keyed", "networks", "tasks", "training", "wire"),
         *("notices", "stopping", "text", "toml"),
@@ -143,6 +147,7 @@ HEAVY = {
     "torch": {"arrays", "keyed", "networks", "training", "federation", "export", "engines", "track"},
     "matplotlib": {"report"},
     "mlflow": {"track"},
+    "wandb": {"track"},
     "flwr": {"federation/flower"},
     "cryptography": {"federation/flower"},
     "h11": {"federation/flower"},

@@ -13,7 +13,8 @@ from ..errors import ConfigError, FedSparsifyError, RunError
 from ..federation.flower.serve_settings import ServeSettings
 from ..stopping import EXIT_CODE, ending, uninterrupted
 from .ending import show_ending, show_stopped
-from .flags import METRICS, PAGE_AT, PATH, PORT, flags_of
+from .flags import JSON_HELP, METRICS, PAGE_AT, PATH, PORT, flags_of
+from .json_lines import json_lines
 from .log import with_log
 from .screen import Screen
 
@@ -41,6 +42,7 @@ RESTARTS = 3  # of a ServerApp that was killed
 @METRICS
 @PAGE_AT
 @click.option("--app-only", is_flag=True, help="write the Flower app, print the commands and start nothing")
+@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 @with_log
 def command(
     console: Screen,
@@ -56,6 +58,7 @@ def command(
     metrics: Address | None,
     page: Address | None,
     app_only: bool,
+    as_json: bool,
     **waiting: Any,
 ) -> int:
     """Serve a run to real clients: a Flower SuperLink, a proxy in front of it, and our app.
@@ -64,6 +67,7 @@ def command(
     join with `fedsparsify join`. The Flower commands behind this are printed as they run.
     """
     with uninterrupted():  # an interrupted import may leave half a module
+        from ..federation.early_stopping import check_patience
         from ..federation.flower.commands import Keys, Link, last_superlink_port, shown, write_app
         from ..federation.flower.prepare import make_task, most_body_bytes
         from ..federation.flower.processes import Server, free_port
@@ -73,12 +77,16 @@ def command(
         from ..monitor.watch import watched
         from .progress import Progress
 
+    lines = click.get_current_context().with_resource(json_lines(as_json))
     if (keys is not None) + insecure + ray != 1:
         raise ConfigError("serve needs one of --keys DIR (make it with `fedsparsify keys DIR`), --insecure and --ray.")
     settings = ServeSettings(**waiting)
     made, folder = _run_of(config, out, resume)
     if made.diagnose:
         raise ConfigError("diagnose looks at training samples, which a server does not have: leave it out.")
+    if made.evaluate != "server":
+        raise ConfigError(f"serve evaluates on the server's test samples. Received: evaluate {made.evaluate!r}.")
+    check_patience(made)
     home = folder.path.resolve() / "flower"
     secured = Keys(keys) if keys else None
     if secured:
@@ -107,6 +115,8 @@ def command(
     def show(entry: Entry) -> None:
         progress.show(entry)
         status.show(entry)
+        if lines:
+            lines.show(entry)
 
     with held(home):  # the SuperLink's folder; the ServerApp locks the run's own
         try:

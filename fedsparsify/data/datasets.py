@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model import Floats
+from ..plugins import ObjectName
 from ..preprocessing import Preprocessing
 from .dataset import Dataset
 from .files import Home
@@ -174,5 +175,7 @@ DATASETS: dict[str, Source] = {
 
 
 def preset_of(name: str) -> Preset:
-    """The paper's settings for a data set of ours; `Preset()` for your own."""
+    """The paper's settings for a data set of ours, also where it is given as an object; `Preset()` for your own."""
+    if isinstance(name, ObjectName) and isinstance(name.value, Dataset):
+        name = name.value.name
     return DATASETS[name].preset if name in DATASETS else Preset()

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ConfigError, DataError, nearest
-from ..plugins import call_named, load_named
+from ..plugins import call_named, describes_object, load_named
 
 Indices: TypeAlias = NDArray[np.int64]
 KINDS = {"iid": "iid", "classes": "classes:K", "dirichlet": "dirichlet:ALPHA", "column": "column"}
@@ -80,6 +80,8 @@ def check_seed(seed: int) -> None:
 
 def parse_split(how: str) -> tuple[str, float]:
     """`classes:2` → ("classes", 2.0)."""
+    if describes_object(how):
+        return OWN, 0.0
     kind, _, text = how.partition(":")
     bare = kind in ("iid", "column")
     if kind not in KINDS:

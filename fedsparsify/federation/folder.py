@@ -10,6 +10,7 @@ import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..config import RunConfig, make_config, read_toml, to_toml
 from ..errors import ConfigError, RunError
@@ -76,14 +77,14 @@ class RunFolder:
                 f"{self.path} already holds a run ({found[0].name}). "
                 f"Continue it with --resume, or choose another --out."
             )
-        if _there(self.config) and (different := config.differences(self.saved_config())):
+        if _there(self.config) and (different := config.differences(self.saved_config(config))):
             raise RunError(
                 f"{self.path} holds a run of another configuration: {'; '.join(different)}. "
                 f"Resume it without these, or choose another --out."
             )
 
-    def saved_config(self) -> RunConfig:
-        """The config of the run that the folder holds."""
+    def saved_config(self, like: RunConfig | None = None) -> RunConfig:
+        """The config of the run that the folder holds; a method that cannot be imported may be that of `like`."""
         remedy = (
             f"Delete it and resume with the run's own settings (fedsparsify run CONFIG.toml --out {self.path} "
             f"--resume; the checkpoint knows whether they are the same), or choose another --out."
@@ -95,7 +96,7 @@ class RunFolder:
         if not isinstance(table.get("method"), dict):
             raise RunError(f"{self.config} is empty or cut off: it has no [method]. {remedy}")
         try:
-            return make_config(table, self.config)
+            return make_config(_with_method_of(table, like), self.config)
         except ConfigError as error:
             raise RunError(f"{self.config} cannot be used: {error} {remedy}") from error
 
@@ -104,7 +105,7 @@ class RunFolder:
         different = []
         if state.config:
             try:
-                different = config.differences(make_config(tomllib.loads(state.config)))
+                different = config.differences(make_config(_with_method_of(tomllib.loads(state.config), config)))
             except (ConfigError, tomllib.TOMLDecodeError) as error:
                 different = [str(error)]
         if not config.method.first_round <= state.round <= config.rounds:
@@ -114,6 +115,14 @@ class RunFolder:
                 f"{self.checkpoint} is of a run of another configuration: {'; '.join(different)}. "
                 f"Resume with that run's settings, or choose another --out. {anew(self.checkpoint)}"
             )
+
+
+def _with_method_of(table: dict[str, Any], like: RunConfig | None) -> dict[str, Any]:
+    """The table with the class itself in place of its name, where it is the class of `like`."""
+    method = table.get("method")
+    if like is None or not isinstance(method, dict) or method.get("name") != like.method_name:
+        return table
+    return table | {"method": method | {"name": type(like.method)}}
 
 
 def _there(path: Path) -> bool:

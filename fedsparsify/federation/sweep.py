@@ -21,6 +21,7 @@ from ..data import Dataset, load_dataset
 from ..errors import ConfigError, RunError, nearest
 from ..methods import METHODS, Method, check_fits, method_class
 from ..networks import build, layout_of, model_of
+from ..objects import with_names
 from ..options import settings
 from ..stopping import listening
 from ..tasks import targets_of
@@ -98,6 +99,7 @@ def _lists(table: Mapping[str, Any]) -> dict[str, list[Any]]:
     for name, values in found.items():
         if not isinstance(values, list) or not values:
             raise ConfigError(f"sweep.{name} must be a list of values. Received: {values!r}.")
+        found[name] = values = [with_names({name: value})[name] for value in values]
         for place, value in enumerate(values):
             if value in values[:place] and type(value) is type(values[values.index(value)]):
                 raise ConfigError(
