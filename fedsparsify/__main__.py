@@ -25,6 +25,7 @@ EXTRAS = {
     "tensorboard": "track",
     "mlflow": "track",
     "prometheus_client": "monitor",
+    "wandb": "track",
 }
 
 

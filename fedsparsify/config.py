@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from . import toml
 from .aggregation.settings import MergeSettings
@@ -20,12 +20,13 @@ from .errors import ConfigError
 from .methods import METHODS, Blaming, Method, check_unchanging, method_class, target_of
 from .options import complete_docstring, option, read_settings, settings
 from .schedule import check_at_least
-from .tasks import check_task
+from .tasks import check_task, metrics_of, targets_of
 from .text import plain
 from .training.settings import UNSET, Training
 from .wire.values import Precision
 
 MAX_COUNT = 2**31 - 1
+HOLDOUT = 0.2  # of a client's samples, where clients evaluate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,28 @@ class RunConfig(MergeSettings, Training):
     metrics: tuple[str, ...] = option(
         (), "what models are measured by, such as accuracy,macro-f1 or module:function; none: the usual of the loss"
     )
+    evaluate: Literal["server", "clients", "both"] = option(
+        "server",
+        "who evaluates the global model: the server on its test samples, all clients on samples that they hold out, or "
+        "both; with clients no test set is needed, and accuracy is the clients' mean, weighted by samples",
+    )
+    holdout: float = option(
+        UNSET,
+        "fraction of each client's samples that it never trains on, the same share of every class",
+        unset="0.2 where clients evaluate, else 0",
+    )
+    patience: int | None = option(
+        None,
+        "stop the run after this many rounds without an improvement, once the final sparsity is reached; the model is "
+        "that of the last round",
+        unset="none: all rounds",
+    )
+    stop_on: str = option(
+        UNSET,
+        "what patience watches: accuracy, a metric of the run, loss or train_loss",
+        unset="accuracy or first metric",
+    )
+    min_delta: float = option(0.0, "improvement that patience does not count, up to this size")
     device: str = option("cpu", "where to train: cpu, cuda or cuda:N")
     wire: bool = option(True, "send models through the wire format, and count their bytes")
     wire_precision: Precision = option("fp32", "values on the wire; fp32 is lossless")
@@ -77,6 +100,7 @@ class RunConfig(MergeSettings, Training):
         with Blaming(kind, "default_momentum"):
             preset_values["momentum"] = kind.default_momentum(preset.momentum if self.optimizer == "sgd" else 0.0)
         preset_values |= self.defaults()
+        preset_values |= {"holdout": 0.0 if self.evaluate == "server" else HOLDOUT, "stop_on": self._watched()[0]}
         for name, value in preset_values.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -101,6 +125,19 @@ class RunConfig(MergeSettings, Training):
         self.check_training()
         if not 0 < self.participation <= 1:
             raise ConfigError(f"participation must lie in (0, 1]. Received: {self.participation!r}.")
+        if not 0 <= self.holdout < 1:
+            raise ConfigError(f"holdout must lie in [0, 1). Received: {self.holdout!r}.")
+        if self.evaluate != "server" and not self.holdout:
+            raise ConfigError(
+                f"evaluate {self.evaluate!r} needs samples that clients hold out: a holdout above 0, such as 0.2. "
+                f"Received: holdout {self.holdout!r}."
+            )
+        if self.patience is not None:
+            check_at_least("patience", self.patience, 1)
+        if self.stop_on not in (known := self._watched()):
+            raise ConfigError(f"stop_on must be one of {', '.join(known)}. Received: {self.stop_on!r}.")
+        if not 0 <= self.min_delta < float("inf"):
+            raise ConfigError(f"min_delta must be 0 or more. Received: {self.min_delta!r}.")
         if self.min_clients > self.participants:
             raise ConfigError(
                 f"min_clients must not exceed the {self.participants} clients that a round asks. "
@@ -122,6 +159,13 @@ class RunConfig(MergeSettings, Training):
         shown |= {} if sparsity is None else {"sparsity": sparsity}
         shown |= {"rounds": self.rounds, "clients": self.clients}
         return f"RunConfig({', '.join(f'{name}={plain(repr(value))}' for name, value in shown.items())}, …)"
+
+    def _watched(self) -> tuple[str, ...]:
+        """What early stopping can watch: accuracy where there is one, the run's metrics, and losses."""
+        targets = targets_of(self.loss)
+        accuracy = ("accuracy",) if targets in (None, "classes") else ()
+        metrics = metrics_of(self.metrics, targets) if targets else tuple(self.metrics)
+        return tuple(dict.fromkeys((*accuracy, *metrics, "loss", "train_loss")))
 
     @property
     def participants(self) -> int:

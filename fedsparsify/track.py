@@ -1,8 +1,9 @@
-"""Send the rounds of a run to TensorBoard or MLflow, in addition to the history that every run writes."""
+"""Send the rounds of a run to TensorBoard, MLflow or Weights & Biases, beside the history that every run writes."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -31,7 +32,16 @@ def _numbers(entry: Entry) -> dict[str, float]:
     table = asdict(entry)
     found = {name: float(table[name]) for name in SHOWN if table[name] is not None}
     found |= {name.replace(":", "."): float(value) for name, value in entry.metrics.items()}
+    for metric, view in entry.client_views.items():
+        found |= {f"clients/{metric.replace(':', '.')}/{key}": float(view[key]) for key in ("mean", "worst", "spread")}
     return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def _settings(config: RunConfig) -> dict[str, object]:
+    """The resolved config without inner tables."""
+    table = config.table()
+    method = {f"method.{name}": value for name, value in table.pop("method").items()}
+    return {**table, **method}
 
 
 @contextmanager
@@ -42,6 +52,9 @@ def tracking(kind: str | None, config: RunConfig, folder: Path) -> Iterator[Trac
             yield tracker
     elif kind == "mlflow":
         with _mlflow(config, folder) as tracker:
+            yield tracker
+    elif kind == "wandb":
+        with _wandb(config, folder) as tracker:
             yield tracker
     else:
         yield _NoTracker()
@@ -88,9 +101,7 @@ def _mlflow(config: RunConfig, folder: Path) -> Iterator[Tracker]:
     with started as active:
         client, run_id = mlflow.MlflowClient(), active.info.run_id
         logged = max((point.step for point in client.get_metric_history(run_id, "sparsity")), default=-1)
-        table = config.table()
-        method = {f"method.{name}": value for name, value in table.pop("method").items()}
-        mlflow.log_params({**table, **method})
+        mlflow.log_params(_settings(config))
 
         class Experiment:
             def log(self, entry: Entry) -> None:
@@ -100,3 +111,42 @@ def _mlflow(config: RunConfig, folder: Path) -> Iterator[Tracker]:
                     mlflow.log_metrics(_numbers(entry), step=entry.round)
 
         yield Experiment()
+
+
+@contextmanager
+def _wandb(config: RunConfig, folder: Path) -> Iterator[Tracker]:
+    """A run of Weights & Biases, in the project WANDB_PROJECT or `fedsparsify`; with WANDB_MODE=offline, on disk alone.
+
+    OUT/wandb has its files, if WANDB_DIR names no other place. OUT/wandb-run holds its id, so that a resumed run
+    continues it. Offline, wandb cannot know what was logged before: a resumed run writes all its rounds again.
+    """
+    import wandb
+
+    id_file = folder / "wandb-run"
+    known = id_file.read_text().strip() if id_file.exists() else None
+    if not os.environ.get("WANDB_DIR"):
+        folder.mkdir(parents=True, exist_ok=True)  # wandb would take a temporary folder in place of an absent one
+    try:
+        started = wandb.init(
+            project=os.environ.get("WANDB_PROJECT") or "fedsparsify",
+            name=folder.name,
+            id=known,
+            resume="allow" if known else None,
+            dir=os.environ.get("WANDB_DIR") or str(folder),
+            config=_settings(config),
+            settings=wandb.Settings(console="off"),  # it would read what is printed, bars included
+        )
+    except wandb.errors.Error as error:
+        said = str(error).splitlines()[0]
+        raise ConfigError(f"Weights & Biases takes no run: {said} Or keep it on disk: WANDB_MODE=offline.") from error
+    with started as active:
+        first = active.step  # the next step of a run that is continued
+
+        class Dashboard:
+            def log(self, entry: Entry) -> None:
+                if not id_file.exists():
+                    id_file.write_text(active.id + "\n")
+                if entry.round >= first:
+                    active.log(_numbers(entry), step=entry.round)
+
+        yield Dashboard()

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsparsify.config import RunConfig, to_toml
+from fedsparsify.federation.client_views import ClientEvaluation, client_views
 from fedsparsify.federation.ledger import Entry, line
 from fedsparsify.model import Layout, SparseModel, TensorSpec
 from fedsparsify.wire.artefact import save
@@ -44,6 +45,7 @@ def write_run(folder: Path, played: int | None = None, wire: bool = True, **sett
             seconds=0.5,
             **({"purged_norm": 0.1 * t, "purge_bound": 0.3, "paper_bound": 0.05} if config.diagnose else {}),
             **({"gradient_norm": 1.0 / t, "probe_loss": 2.0 / t} if config.diagnose else {}),
+            client_views=_views(t) if config.evaluate != "server" else {},
         )
         before = after
         lines.append(line(entry))
@@ -55,6 +57,15 @@ def write_run(folder: Path, played: int | None = None, wire: bool = True, **sett
         mask[rng.permutation(TOTAL)[:before]] = True
         save(folder / "model.fsz", SparseModel.masked(LAYOUT, rng.standard_normal(TOTAL).astype(np.float32), mask))
     return folder
+
+
+def _views(t: int) -> dict[str, dict[str, object]]:
+    """What four clients measured in round t."""
+    evaluations = {
+        client: ClientEvaluation(10 + client, {"accuracy": 0.5 + 0.05 * t - 0.1 * client, "loss": 1 + client / t})
+        for client in range(4)
+    }
+    return client_views(evaluations)
 
 
 def write_grid(folder: Path) -> Path:

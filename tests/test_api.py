@@ -143,6 +143,7 @@ HEAVY = {
     "torch": {"arrays", "keyed", "networks", "training", "federation", "export", "engines", "track"},
     "matplotlib": {"report"},
     "mlflow": {"track"},
+    "wandb": {"track"},
     "flwr": {"federation/flower"},
     "cryptography": {"federation/flower"},
     "h11": {"federation/flower"},

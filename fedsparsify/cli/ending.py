@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
-
 from ..config import RunConfig
 from ..federation.ledger import Entry
+from .screen import Screen
 
 
-def show_ending(console: Console, config: RunConfig, history: list[Entry], folder: Path, model: Path) -> None:
+def show_ending(console: Screen, config: RunConfig, history: list[Entry], folder: Path, model: Path) -> None:
     """Write the report of a finished run; print its summary and where its files are."""
     from ..report import PAGE, write_report
     from .progress import summary
@@ -21,9 +20,18 @@ def show_ending(console: Console, config: RunConfig, history: list[Entry], folde
         console.print(note)
     console.print(f"Files: {folder}/", soft_wrap=True)
     console.print(f"Page: {folder / PAGE}", soft_wrap=True)
+    console.result(result_line(history, model))
 
 
-def show_stopped(console: Console, command: str, when: str = "") -> None:
+def result_line(history: list[Entry], model: Path) -> str:
+    """A finished run in one line."""
+    last = history[-1]
+    early = f" (stopped early: {last.stopped})" if last.stopped else ""
+    how = f"accuracy {last.accuracy:.4f}, sparsity {last.sparsity:.4f} after round {last.round}{early}"
+    return f"{model}: {how}, {model.stat().st_size:,} bytes"
+
+
+def show_stopped(console: Screen, command: str, when: str = "") -> None:
     """Say that the work was stopped, and which command continues it."""
-    console.print(f"Stopped{when and ' '}{when}. Nothing is lost; go on with:")
-    console.print(f"  fedsparsify {command}", soft_wrap=True)
+    console.print(f"Stopped{when and ' '}{when}. Nothing is lost; go on with:", style="yellow")
+    console.print(f"  fedsparsify {command}", style="yellow", soft_wrap=True)

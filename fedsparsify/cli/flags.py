@@ -37,6 +37,14 @@ MAX_MEMORY = click.option(
     type=Size(),
     help="memory that the engine may take, such as 2GB  [default: half of the machine's]",
 )
+OUTPUT = (
+    click.Option(["--quiet", "-q"], is_flag=True, help="print warnings, errors and one line with the result"),
+    click.Option(
+        ["--json", "as_json"],
+        is_flag=True,
+        help="one JSON object per round on stdout, as in history.jsonl; everything else on stderr",
+    ),
+)
 Callback = TypeVar("Callback", bound=Callable[..., object])
 
 
@@ -67,6 +75,12 @@ def flag(setting: Setting, group: str = "") -> click.Option:
         return click.Option([f"--{dashed}", setting.name], type=kind, default=None, multiple=True, help=help)
     nargs = setting.length or 1
     return click.Option([f"--{dashed}", setting.name], type=kind, default=None, nargs=nargs, help=help)
+
+
+def with_output(command: click.Command) -> click.Command:
+    """The command with `--quiet` and `--json`."""
+    command.params.extend(OUTPUT)
+    return command
 
 
 def flags_of(kind: type) -> Callable[[Callback], Callback]:

@@ -69,6 +69,8 @@ class Progress:
         for name in sorted({*entry.empty} - self._empty):
             self._console.event(f"round {entry.round}: no weight is left in {plain(name)}", "yellow")
         self._empty = {*entry.empty}
+        if entry.stopped:
+            self._console.event(f"Stopped early after round {entry.round} of {self._rounds}: {entry.stopped}.")
         if not self._console.is_terminal and (entry.round % self._step == 0 or entry.round == self._rounds):
             said = f"round {entry.round}/{self._rounds}  {text}  {entry.seconds:.2f} s"
             names = ("round", "accuracy", "loss", "sparsity", "nonzero", "clients", "seconds")
@@ -107,9 +109,10 @@ def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[t
     taken = sum((entry.download_bytes or 0) + (entry.upload_bytes or 0) for entry in history)
     return [
         ("network", f"{plain(config.network)}, {total:,} parameters"),
-        ("clients", f"{took_part(config, history)}, {config.rounds} rounds"),
+        ("clients", f"{took_part(config, history)}, {_rounds(config, last)} rounds"),
         (last.headline, f"{last.shown().split()[-1]}  (best {best.shown().split()[-1]}, round {best.round})"),
         *((name, f"{value:.4g}") for name, value in last.metrics.items() if name != last.headline),
+        *_client_rows(config, last),
         ("sparsity", f"{last.sparsity:.4f}  ({last.nonzero:,} parameters left)"),
         ("parameters sent", f"{sent / 1e6:,.1f} million  ({dense / sent:.2f}× fewer than dense)"),
         (
@@ -119,6 +122,27 @@ def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[t
         *([] if last.epsilon is None else [("privacy", _privacy(config, last.epsilon))]),
         ("model file", f"{size:,} bytes  ({4 * total / size:.1f}× smaller than dense float32)"),
         ("time", f"{sum(entry.seconds for entry in history):,.1f} s"),
+    ]
+
+
+def _rounds(config: RunConfig, last: Entry) -> str:
+    """How many rounds were run."""
+    return f"{last.round} of {config.rounds}" if last.stopped else str(config.rounds)
+
+
+def _client_rows(config: RunConfig, last: Entry) -> list[tuple[str, str]]:
+    """What clients measured on the samples that they hold out."""
+    view = last.client_views.get(last.headline)
+    if not view:
+        return []
+    if config.evaluate == "clients":
+        rows = [("measured by", f"{view['clients']} clients: mean over clients, weighted by samples")]
+    else:
+        rows = [(f"clients' {last.headline}", f"{view['mean']:.4f}, mean over clients, weighted by samples")]
+    return [
+        *rows,
+        ("worst client", f"{view['worst']:.4f}, client {view['worst_client']}"),
+        ("spread", f"{view['spread']:.4f}, standard deviation over {view['clients']} clients"),
     ]
 
 

@@ -19,8 +19,9 @@ from ..stopping import EXIT_CODE, ending, uninterrupted
 from ..text import file_name
 from ..training.settings import Training
 from .ending import show_ending, show_stopped
-from .flags import PATH, flag
-from .screen import Screen
+from .flags import OUTPUT, PATH, flag
+from .json_lines import JsonLines, json_lines
+from .screen import Screen, screen
 
 
 def _method_settings() -> dict[str, Setting]:
@@ -56,9 +57,10 @@ def _parameters() -> list[click.Parameter]:
         click.Option(["--resume"], is_flag=True, help="go on where the run in --out stopped"),
         click.Option(
             ["--track"],
-            type=click.Choice(["tensorboard", "mlflow"]),
-            help="also send every round to TensorBoard or MLflow",
+            type=click.Choice(["tensorboard", "mlflow", "wandb"]),
+            help="also send every round to TensorBoard, MLflow or Weights & Biases",
         ),
+        *OUTPUT,
     ]
 
 
@@ -111,14 +113,29 @@ def _sparsity_of(config: RunConfig) -> list[str]:
     return [] if sparsity is None else [f"{sparsity:g}"]
 
 
-def _run(config: Path | None, out: Path | None, resume: bool, track: str | None, **flags: Any) -> int:
+def _run(
+    config: Path | None, out: Path | None, resume: bool, track: str | None, quiet: bool, as_json: bool, **flags: Any
+) -> int:
+    with json_lines(as_json) as lines:
+        return _run_on(screen(quiet, as_json), lines, config, out, resume, track, flags)
+
+
+def _run_on(
+    console: Screen,
+    lines: JsonLines | None,
+    config: Path | None,
+    out: Path | None,
+    resume: bool,
+    track: str | None,
+    flags: dict[str, Any],
+) -> int:
+    """The command, with where to print."""
     with uninterrupted():  # an interrupted import may leave half a module
         from ..federation.run import Result, RunFolder, run
         from ..track import tracking
         from .progress import Progress
 
     resolved, folder = _collect(config, out, resume, flags)
-    console = Screen()
     result: Result | None = None
     progress = Progress(console, resolved)
     try:
@@ -127,6 +144,8 @@ def _run(config: Path | None, out: Path | None, resume: bool, track: str | None,
             def show(entry: Entry) -> None:
                 progress.show(entry)
                 tracker.log(entry)
+                if lines:
+                    lines.show(entry)
 
             result = run(resolved, folder, resume, show)
         show_ending(console, resolved, result.history, folder, RunFolder(folder).model)

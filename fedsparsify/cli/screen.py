@@ -31,3 +31,29 @@ class Screen(Console):
     def log_line(self, level: str, text: str, fields: dict[str, object] | None = None) -> None:
         """Print a line of another process."""
         self.print(f"{level}: {text}", style="yellow" if level == "WARNING" else "red" if level == "ERROR" else None)
+
+    def result(self, text: str) -> None:
+        """Nothing: what `--quiet` leaves of the ending is part of what was printed already."""
+
+
+class QuietScreen(Screen):
+    """With `--quiet`: warnings and errors, on stderr; then the result, one line on stdout."""
+
+    def print(self, *objects: Any, **more: Any) -> None:
+        """Print what is yellow or red."""
+        if more.get("style") in ("yellow", "red"):
+            super().print(*objects, **more)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Not for bars."""
+        return False
+
+    def result(self, text: str) -> None:
+        """Print the result."""
+        print(visible(text))
+
+
+def screen(quiet: bool, json: bool) -> Screen:
+    """Where a command prints, with the flags of `OUTPUT`."""
+    return QuietScreen(stderr=True) if quiet else Screen(stderr=json)

@@ -64,6 +64,7 @@ def command(
     join with `fedsparsify join`. The Flower commands behind this are printed as they run.
     """
     with uninterrupted():  # an interrupted import may leave half a module
+        from ..federation.early_stopping import check_patience
         from ..federation.flower.commands import Keys, Link, last_superlink_port, shown, write_app
         from ..federation.flower.prepare import make_task, most_body_bytes
         from ..federation.flower.processes import Server, free_port
@@ -79,6 +80,9 @@ def command(
     made, folder = _run_of(config, out, resume)
     if made.diagnose:
         raise ConfigError("diagnose looks at training samples, which a server does not have: leave it out.")
+    if made.evaluate != "server":
+        raise ConfigError(f"serve evaluates on the server's test samples. Received: evaluate {made.evaluate!r}.")
+    check_patience(made)
     home = folder.path.resolve() / "flower"
     secured = Keys(keys) if keys else None
     if secured:

@@ -11,18 +11,28 @@ from ..config import read_toml
 from ..federation.ledger import Entry, read_history
 from ..stopping import EXIT_CODE, ending, uninterrupted
 from .ending import show_stopped
-from .flags import PATH
+from .flags import PATH, with_output
+from .json_lines import JsonLines, json_lines
 from .progress import bar
-from .screen import Screen
+from .screen import Screen, screen
 
 
+@with_output
 @click.command("sweep")
 @click.argument("file", type=PATH)
 @click.option("--out", type=PATH, help="folder for the runs  [default: runs/FILE's name]")
 @click.option("--resume", is_flag=True, help="go on where the sweep in --out stopped")
 @click.option("--device", default=None, help="where to train: cpu, cuda or cuda:N; wins over the file")
 @click.option("--max-models", type=click.IntRange(1), help="models trained at a time  [default: what memory holds]")
-def command(file: Path, out: Path | None, resume: bool, device: str | None, max_models: int | None) -> int:
+def command(
+    file: Path,
+    out: Path | None,
+    resume: bool,
+    device: str | None,
+    max_models: int | None,
+    quiet: bool,
+    as_json: bool,
+) -> int:
     """Train every combination of the lists in FILE, stacked into as few computations as possible.
 
     FILE is a config as for `run`, with a table of lists. A method without a listed setting runs once:
@@ -38,8 +48,23 @@ def command(file: Path, out: Path | None, resume: bool, device: str | None, max_
     Any setting of a run or of one of the methods can be varied, also those of your own methods. "method.NAME" always
     means the method's setting.
 
-    Each run leaves a folder OUT/NAME as `run` does. Run again with --resume to go on after a stop.
+    Each run leaves a folder OUT/NAME as `run` does. Run again with --resume to go on after a stop. With --json, each
+    object has the run's NAME as "run".
     """
+    with json_lines(as_json) as lines:
+        return _sweep_on(screen(quiet, as_json), lines, file, out, resume, device, max_models)
+
+
+def _sweep_on(
+    console: Screen,
+    lines: JsonLines | None,
+    file: Path,
+    out: Path | None,
+    resume: bool,
+    device: str | None,
+    max_models: int | None,
+) -> int:
+    """The command, with where to print."""
     with uninterrupted():  # an interrupted import may leave half a module
         from ..federation.sweep import Planned, check_folder, expand, sweep
 
@@ -47,20 +72,24 @@ def command(file: Path, out: Path | None, resume: bool, device: str | None, max_
     runs = expand(table | ({"device": device} if device else {}), file)
     out = out or Path("runs") / file.stem
     check_folder(out, runs, resume)
-    console = Screen()
     total = sum(planned.config.rounds for planned in runs)
     done: dict[str, int] = {}
     live = bar(console)
     task = live.add_task(f"{len(runs)} runs", total=total)
 
     def show(planned: Planned, entry: Entry) -> None:
-        done[planned.name] = entry.round
+        ended = bool(entry.stopped) or entry.round == planned.config.rounds
+        if lines:
+            lines.show(entry, run=planned.name)
+        done[planned.name] = planned.config.rounds if ended else entry.round
         text = f"{planned.name}: round {entry.round}, {entry.shown(3)}"
         live.update(task, completed=sum(done.values()), description=text)
         for client, reason in entry.refused.items():
             said = f"{planned.name}, round {entry.round}: {client} was left out: {reason}"
             console.print(said, style="yellow")
-        if not console.is_terminal and entry.round == planned.config.rounds:
+        if entry.stopped:
+            console.print(f"{planned.name} stopped early after round {entry.round}: {entry.stopped}.")
+        if not console.is_terminal and ended:
             console.print(f"{planned.name}: {entry.shown()}, sparsity {entry.sparsity:.4f}")
 
     try:
@@ -89,4 +118,6 @@ def _show_ending(console: Screen, out: Path, names: list[str]) -> None:
         results.add_row(name, shown, f"{last.sparsity:.4f}", f"{sent / 1e6:,.1f} million")
         write_report(out / name)
     console.print(results)
-    console.print(f"Page: {write_sweep_report(out)}", soft_wrap=True)
+    page = write_sweep_report(out)
+    console.print(f"Page: {page}", soft_wrap=True)
+    console.result(f"{page}: {len(names)} runs")

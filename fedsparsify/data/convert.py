@@ -31,6 +31,12 @@ def is_pairs(made: object) -> bool:
     return hasattr(made, "__getitem__") and (hasattr(made, "__len__") or hasattr(made, "__iter__"))
 
 
+SPLITTING = (
+    "A test set is split off by data.train_test_split(test_size=0.2, seed=0) of Hugging Face, or random_split(data, "
+    "[0.8, 0.2]) of PyTorch."
+)
+
+
 def halves(made: Mapping[str, Any], name: str, test: bool) -> dict[str, Any]:
     """x_train, y_train and, with `test`, x_test and y_test of a dictionary of splits."""
     found = [split for split in made if is_table(made[split]) or is_pairs(made[split])]
@@ -42,8 +48,7 @@ def halves(made: Mapping[str, Any], name: str, test: bool) -> dict[str, Any]:
     split = next((one for one in TEST if one in found), None)
     if split is None:
         raise DataError(
-            f"{name} has training samples alone. Return a training and a test set: of Hugging Face, "
-            f"data.train_test_split(test_size=0.2, seed=0); of PyTorch, the pair of random_split(data, [0.8, 0.2])."
+            f"{name} has no test split: {', '.join(TEST)}. Received: {', '.join(map(str, made))}. {SPLITTING}"
         )
     if split != "test":
         notice(f"{name} has no split 'test'; models are evaluated on its split {split!r}.")

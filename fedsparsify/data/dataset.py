@@ -31,7 +31,7 @@ class Dataset:
             inputs, which `forward` is given by name or in this order.
         y_train: targets. Integers from 0 on are classes, (n,), or (n, …) for a class per pixel. Other numbers are
             values. True and false, (n, labels), are labels.
-        x_test: samples to evaluate on.
+        x_test: samples to evaluate on; none of them (n = 0) where clients evaluate.
         y_test: their targets.
         preprocessing: what was done to raw samples; the model's file states it.
         labels: names of the classes.
@@ -93,6 +93,8 @@ class Dataset:
             object.__setattr__(self, "clients", clients)
 
     def _check_half(self, x: Arrays, y: NDArray[Any], part: str) -> None:
+        if part == "test" and not len(y) and not any(len(array) for array in arrays_of(x)):
+            return  # clients evaluate on samples of their own
         for array in arrays_of(x):
             if array.ndim < (1 if isinstance(x, Inputs) else 2) or y.shape[:1] != (len(array),) or not len(array):
                 raise DataError(
@@ -133,6 +135,11 @@ class Dataset:
     def shape(self) -> Any:
         """Shape of one sample; of several inputs, by name or in their order."""
         return sizes_of(self.x_train)
+
+    @property
+    def examples(self) -> Any:
+        """The test samples, or the training samples where there are none."""
+        return self.x_test if len(self.y_test) else self.x_train
 
     @property
     def outputs(self) -> int:

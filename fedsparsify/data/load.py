@@ -30,7 +30,8 @@ def load_dataset(name: str, targets: Targets | None = None) -> Dataset:
     Args:
         name: `digits`, `fashion-mnist`, `cifar10` or `cifar100`; the path of an `.npz` file with x_train, y_train,
             x_test and y_test; or `module:function` of your own, which returns these four arrays, a `Dataset`, a
-            `DatasetDict` of Hugging Face, or a training and a test set of PyTorch.
+            `DatasetDict` of Hugging Face, or a training and a test set of PyTorch. The test half may be absent where
+            clients evaluate.
         targets: `classes`, `labels` or `values`: what y_train holds. None: integers are classes, floats are values.
 
     Returns:
@@ -122,7 +123,7 @@ def _read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, Any]:
         raise DataError(f"there is no file {path}.") from None
     except (OSError, ValueError, EOFError, BadZipFile, TypeError) as error:
         raise DataError(f"{path} cannot be read as an .npz of plain arrays: {error}") from error
-    if missing := [part for part in needed if part not in found]:
+    if missing := _missing(needed, found):
         raise DataError(f"{path} must hold {', '.join(needed)}. Missing: {', '.join(missing)}.")
     return found
 
@@ -130,21 +131,28 @@ def _read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, Any]:
 def _parts(made: object, name: str, needed: tuple[str, ...]) -> dict[str, Any]:
     """x_train, y_train, … of what a user's function returned."""
     if isinstance(made, Mapping) and not {*made} & {*PARTS}:
-        made = halves(made, name, test=len(needed) > 2)
+        made = halves(made, name, test=len(needed) > 2 and len(made) > 1)
     elif is_table(made) or is_pairs(made):
-        made = halves({"train": made}, name, test=len(needed) > 2)
+        made = halves({"train": made}, name, test=False)
     elif isinstance(made, tuple | list) and len(made) == 2 and all(is_table(one) or is_pairs(one) for one in made):
         made = parts_of(made[0], name, "train") | parts_of(made[1], name, "test")
-    elif isinstance(made, tuple | list) and len(made) in (len(needed), len(PARTS)):
+    elif isinstance(made, tuple | list) and len(made) in (2, len(PARTS)):
         made = dict(zip(PARTS, made, strict=False))
     if not isinstance(made, Mapping):
         raise DataError(
             f"{name} must give {', '.join(needed)} as arrays, or data sets of Hugging Face or PyTorch for training and "
             f"for testing. Received: {type(made).__name__}{_length(made)}."
         )
-    if missing := [part for part in needed if part not in made]:
+    if missing := _missing(needed, made):
         raise DataError(f"{name} must give {', '.join(needed)}. Missing: {', '.join(missing)}.")
     return dict(made)
+
+
+def _missing(needed: tuple[str, ...], made: Mapping[str, Any]) -> list[str]:
+    """The parts that are needed and absent. Both test parts may be absent: clients can evaluate."""
+    if not {*PARTS[2:]} & made.keys():
+        needed = PARTS[:2]
+    return [part for part in needed if part not in made]
 
 
 def _length(made: object) -> str:
@@ -153,6 +161,9 @@ def _length(made: object) -> str:
 
 def _own(name: str, parts: Mapping[str, Any], targets: Targets | None) -> Dataset:
     """A data set of a user's arrays: bytes are divided by 255, other numbers stay as they are."""
+    if "y_test" not in parts:
+        x = raw_inputs(parts["x_train"], f"{name}: x_train")
+        parts = {**parts, "x_test": mapped(x, lambda array: array[:0]), "y_test": np.asarray(parts["y_train"])[:0]}
     raw = {part: raw_inputs(parts[part], f"{name}: {part}") for part in ("x_train", "x_test")}
     bytes_in = {part: [array.dtype == np.uint8 for array in arrays_of(x)] for part, x in raw.items()}
     if bytes_in["x_train"] != bytes_in["x_test"]:

@@ -14,10 +14,11 @@ from torch import nn
 
 from ..config import RunConfig
 from ..data import Dataset
+from ..data.convert import SPLITTING
 from ..data.dataset import channels_last
 from ..data.inputs import arrays_of, has_integers
 from ..data.partition import Indices
-from ..errors import ConfigError
+from ..errors import ConfigError, DataError
 from ..keyed import seeded
 from ..model import SparseModel
 from ..networks import build
@@ -33,6 +34,12 @@ from ..training.worker import SINGLE_SAMPLE, single_sample_error
 
 def check_network(config: RunConfig, dataset: Dataset) -> None:
     """Refuse a network that does not take these samples or give what the loss takes; name the state it will lose."""
+    if config.evaluate != "clients" and not len(dataset.y_test):
+        raise DataError(
+            f"{dataset.name} has no test samples, x_test and y_test, which evaluate {config.evaluate!r} needs. Add "
+            f'them, or evaluate on samples that clients hold out: evaluate = "clients" (--evaluate clients). '
+            f"{SPLITTING}"
+        )
     objective = objective_of(config, config.metrics, dataset.targets, dataset.classes)  # unknown names are refused here
     _check_augmentation(config, dataset)
     first, module = (_built(config, dataset) for _ in range(2))
@@ -89,11 +96,11 @@ def _check_augmentation(config: RunConfig, dataset: Dataset) -> None:
 def _extremes(dataset: Dataset) -> list[Any]:
     """Two test samples; of integers, before these the samples with the largest and the smallest one of each input."""
     found = []
-    for x in (dataset.x_train, dataset.x_test) if has_integers(dataset.x_train) else ():
+    for x in (dataset.x_train, dataset.examples) if has_integers(dataset.x_train) else ():
         for part in arrays_of(x):
             flat = part.reshape(len(part), -1)
             found.append(x[np.array([flat.max(1).argmax(), flat.min(1).argmin()])])
-    return [*found, dataset.x_test[:2]]
+    return [*found, dataset.examples[:2]]
 
 
 def _output(module: nn.Module, config: RunConfig, dataset: Dataset, samples: Any) -> torch.Tensor:

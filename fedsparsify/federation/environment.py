@@ -59,7 +59,8 @@ class Environment:
     @cached_property
     def graph(self) -> GraphFacts:
         """The graph of the network; a notice where there is none, before any training."""
-        return GraphFacts.of(build_for(self._config, self._dataset), as_torch(self._dataset.x_test[:GRAPH_SAMPLES]))
+        examples = as_torch(self._dataset.examples[:GRAPH_SAMPLES])
+        return GraphFacts.of(build_for(self._config, self._dataset), examples)
 
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         """Every worker's answer to its request, in their order."""

@@ -52,6 +52,11 @@ class Result:
         ended = f"{last.shown()} after round {last.round}" if last else "no round"
         return f"Result({ended}, {self.model!r})"
 
+    @property
+    def stopped(self) -> str:
+        """Why the run stopped before its last round; empty: it did not."""
+        return self.history[-1].stopped if self.history else ""
+
     def save(self, path: str | Path) -> None:
         """Write the file that `run` leaves as `model.fsz`: the model, its network's graph and how it was trained.
 
@@ -151,6 +156,10 @@ class Journal:
                             written.result()
                         written, state = writer.submit(self._write, state, path), None
                 seen(entry)
+            if path and state:  # of a run that stopped early, between two checkpoints
+                if written:
+                    written.result()
+                written, state = writer.submit(self._write, state, path), None
             if written:
                 written.result()
         except BaseException:
@@ -195,7 +204,7 @@ def facts(config: RunConfig, dataset: Dataset, last: Entry, graph: dict[str, obj
         "preprocessing": dataset.preprocessing.facts(),
         "method": config.method_name,
         "data": config.data,
-        "rounds": config.rounds,
+        "rounds": last.round,
         "sparsity": last.sparsity,
         **({} if last.accuracy is None else {"accuracy": last.accuracy}),
         **({"metrics": last.metrics} if last.metrics else {}),

@@ -58,6 +58,8 @@ class Entry:
     phases: dict[str, float] = field(default_factory=dict)  # over a network: seconds by what they went into
     asked: int | None = None  # over a network: clients that were sent the model; in a simulation all answer
     answered: int | None = None  # over a network: clients that sent a model back, used or refused
+    stopped: str = ""  # why the run stopped early after this round
+    client_views: dict[str, dict[str, Any]] = field(default_factory=dict)  # metric → mean, worst, … by client
 
     def __repr__(self) -> str:
         names = ("loss", "sparsity", "nonzero", "clients")
@@ -111,6 +113,8 @@ OPTIONAL = (
     "phases",
     "asked",
     "answered",
+    "client_views",
+    "stopped",
 )
 
 
@@ -118,7 +122,9 @@ def line(entry: Entry) -> str:
     """A round as the file holds it; what was not asked for, and what only a network has, is left out."""
     table = asdict(entry)
     return (
-        json.dumps({name: table[name] for name in table if name not in OPTIONAL or table[name] not in (None, {}, [])})
+        json.dumps(
+            {name: table[name] for name in table if name not in OPTIONAL or table[name] not in (None, {}, [], "")}
+        )
         + "\n"
     )
 

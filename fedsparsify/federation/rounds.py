@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from math import isfinite
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -32,6 +32,8 @@ class Evaluated(Protocol):
     def loss(self) -> float: ...  # noqa: D102
     @property
     def metrics(self) -> dict[str, float]: ...  # noqa: D102
+    @property
+    def client_views(self) -> Mapping[str, dict[str, Any]]: ...  # noqa: D102
 
 
 class Federation(Protocol):
@@ -161,6 +163,7 @@ def run_rounds(
             seconds=time.perf_counter() - began,
             refused=filtered.refused,
             empty=list(after.empty),
+            client_views=dict(evaluation.client_views),
         )
         entry = replace(entry, **aggregation.facts(filtered.refused, after))
         if probe and mean:

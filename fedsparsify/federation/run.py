@@ -17,6 +17,7 @@ from ..data import Dataset, holdings
 from ..state import under
 from ..stopping import listening
 from ..wire.files import atomic
+from .early_stopping import check_patience, until_stopped
 from .environment import Environment
 from .folder import RunFolder
 from .journal import Journal, Result
@@ -83,6 +84,7 @@ def _run(
     """Run in a folder that this process holds."""
     config = settled(config, federation.measure_times, folder)
     journal = Journal(config, folder, resume)
+    check_patience(config)
     if folder:
         with atomic(folder.partition) as file:
             file.write(json.dumps(holdings(dataset.y_train, federation.parts, dataset.classes).tolist()).encode())
@@ -104,6 +106,7 @@ def _run(
         config.clients,
         journal.aggregator(),
     )
+    rounds = until_stopped(rounds, config, journal.ledger.entries)
     model = journal.keep(rounds, model, federation.kept, on_round)
     return journal.finish(model, dataset, federation.graph_of(model))
 

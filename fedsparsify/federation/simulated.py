@@ -5,7 +5,7 @@ In: a method's question for a round. Out: every participant's update, trained by
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,15 +13,20 @@ import torch
 
 from ..config import RunConfig
 from ..data import Dataset, partition
+from ..data.holdout import hold_out
 from ..data.partition import Indices
+from ..errors import DataError
 from ..methods import Method, Update, ask_client, check_fits, cohort_of, until_diverged
 from ..model import SparseModel
 from ..networks import model_of
+from ..notices import notice
 from ..state import State, under
+from ..training.client_evaluation import evaluate_clients
 from ..training.flat import FlatModule
 from ..training.step_times import step_times
 from ..training.worker import Evaluation, Samples, Worker, evaluate, loss_and_gradient
 from .checks import check_batches
+from .client_views import ClientEvaluation, seen_by_clients
 from .diagnosis import Probed
 from .environment import Environment, build_for, objective_for, participants
 
@@ -36,9 +41,8 @@ class Simulated:
         self._dataset = dataset
         self.environment = environment or Environment(config, dataset)
         self._device = self.environment.device
-        self.parts: list[Indices] = partition(
-            dataset.y_train, config.clients, config.split, config.seed, dataset.clients
-        )
+        whole = partition(dataset.y_train, config.clients, config.split, config.seed, dataset.clients)
+        self.parts, self._held = divided(whole, dataset, config)
         self.objective = objective_for(config, dataset)
         self._network = FlatModule(build_for(config, dataset), self._device)
         check_batches(self._network, config, self.parts, dataset)
@@ -91,8 +95,14 @@ class Simulated:
         return self.environment.graph.of_model(self._network, model)
 
     def evaluate(self, model: SparseModel) -> Evaluation:
-        """Accuracy, loss and metrics on the data set's test samples."""
-        return evaluate(self._network, model, self.environment.test, self.objective)
+        """How good the model is: on the data set's test samples, for each client on those it holds out, or both."""
+        who, objective = self._config.evaluate, self.objective
+        server = evaluate(self._network, model, self.environment.test, objective) if who != "clients" else None
+        if server and who == "server":
+            return server
+        found = evaluate_clients(self._network, model, self.environment.train, self._held, objective)
+        mine = {client: ClientEvaluation.of(self._held[client].size, one) for client, one in found.items()}
+        return seen_by_clients(server, mine)
 
     def probe(self, model: SparseModel) -> Probed:
         """Loss and masked gradient on training samples that are the same in every round of the run."""
@@ -103,3 +113,21 @@ class Simulated:
             self._network, model, Samples(train.x[chosen], train.y[chosen]), self.objective.loss
         )
         return Probed(loss, float(np.linalg.norm(gradient[model.on_host().mask].astype(np.float64))))
+
+
+def divided(parts: Sequence[Indices], dataset: Dataset, config: RunConfig) -> tuple[list[Indices], dict[int, Indices]]:
+    """The samples that each client trains on, and those that it holds out, for clients with at least two samples."""
+    both = [hold_out(dataset.y_train, part, config.holdout, config.seed, client) for client, part in enumerate(parts)]
+    held = {client: apart for client, (_, apart) in enumerate(both) if apart.size}
+    if config.evaluate != "server":
+        alone = [client for client in range(len(parts)) if client not in held]
+        if not held:
+            raise DataError(
+                f"evaluate {config.evaluate!r} needs clients with at least two samples of {dataset.name}, one to train "
+                f"on and one to hold out. Received: one per client. Use fewer clients."
+            )
+        if alone:
+            named = ", ".join(map(str, alone[:10])) + " …" * (len(alone) > 10)
+            count = f"{len(alone):,} of {len(parts):,} ({named})"
+            notice(f"clients with one sample train on it and are not evaluated: {count}.")
+    return [train for train, _ in both], held

@@ -21,10 +21,11 @@ from .style import label_of, rank_of
 TRAINING = (
     *("batch_size", "optimizer", "lr", "momentum", "nesterov", "weight_decay", "clip_norm", "label_smoothing"),
     *("lr_schedule", "lr_final", "lr_warmup", "lr_drops", "lr_schedule_local", "lr_final_local"),
-    *("augment", "precision", "keep_optimizer", "wire_precision", "loss"),
+    *("augment", "precision", "keep_optimizer", "wire_precision", "loss", "evaluate", "holdout"),
 )
 # What runs that are older than a setting trained with.
 BEFORE = {name: setting.default for name, setting in settings(Training).items()} | Training().defaults()
+BEFORE |= {"evaluate": "server", "holdout": 0.0}
 TUNED = {"every": "F", "exponent": "n", "aggregate": ""}  # settings that the paper's appendix varies, and their letters
 NAMES = {"fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "digits": "Digits"}
 

@@ -1,6 +1,6 @@
 """Shared by all figures: the canvas, one line from runs over seeds, and saving.
 
-This file, `paper_figures` and `theorem` are the only ones that import matplotlib.
+This file, `paper_figures`, `client_views` and `theorem` are the only ones that import matplotlib.
 """
 
 from __future__ import annotations
@@ -94,6 +94,12 @@ def draw_curves(run: Run, path: Path, title: str) -> None:
     figure, (left,) = canvas()
     few = "o" if len(run.round) < 3 else None  # a line through one or two points cannot be seen
     left.plot(run.round, run.accuracy, color=BLUE, linewidth=1.6, marker=few)
+    if view := run.client_views.get(run.measure):
+        points = [(t, worst) for t, worst in zip(run.round, view["worst"], strict=True) if worst is not None]
+        left.plot(
+            *zip(*points, strict=True), color=BLUE, linewidth=1.2, linestyle=":", marker=few, label="worst client"
+        )
+        left.legend(loc="lower right", frameon=False)
     left.set(xlabel="round", title=drawn(title))
     if run.measure == "accuracy":
         left.set_ylim(0, 1)

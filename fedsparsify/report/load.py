@@ -18,7 +18,7 @@ from ..text import plain
 from ..wire.artefact import read
 from .clients import client_rows
 from .packed import unpack
-from .runs import DIAGNOSTICS, Layer, Run, checked_partition, checked_timing, with_tuples
+from .runs import DIAGNOSTICS, VIEWS, Layer, Run, checked_partition, checked_timing, with_tuples
 
 T = TypeVar("T")
 
@@ -93,11 +93,13 @@ def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
         sent_params=_summed(lines, "download_params", "upload_params"),
         sent_bytes=sent_bytes,
         diagnosis={key: [_number(line.get(key)) for line in lines] for key in DIAGNOSTICS if key in lines[-1]},
+        client_views=_views(lines),
         total=total or _total(lines),
         seconds=sum(_number(line.get("seconds")) or 0.0 for line in lines),
         layers=layers,
         model_bytes=size,
         partition=_checked(checked_partition, folder / "partition.json", name, notes),
+        stopped=plain(lines[-1].get("stopped") or "", 300),
         timing=_checked(checked_timing, folder / "inference.json", name, notes),
         epsilon=_epsilons(lines),
         clients=client_rows(lines),
@@ -168,6 +170,19 @@ def _epsilons(lines: Iterable[Mapping[str, Any]]) -> list[float] | None:
 
 def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and abs(value) < 2**1023 else None
+
+
+def _views(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[float | None]]]:
+    """What clients measured: per metric the columns of `VIEWS`."""
+    rows = [views if isinstance(views := line.get("client_views"), dict) else {} for line in lines]
+    found = {
+        plain(metric, 60): {
+            key: [_number(row[metric].get(key)) if isinstance(row.get(metric), dict) else None for row in rows]
+            for key in VIEWS
+        }
+        for metric in dict.fromkeys(metric for row in rows for metric in row)
+    }
+    return {metric: columns for metric, columns in found.items() if any(value is not None for value in columns["mean"])}
 
 
 def _summed(lines: Iterable[Mapping[str, Any]], *keys: str) -> list[int]:

@@ -17,7 +17,7 @@ from typing import Any
 from ..text import plain
 from ..wire.files import atomic
 from .environments import Environment
-from .runs import Layer, Run, checked_partition, checked_timing, with_tuples
+from .runs import Layer, Run, checked_partition, checked_timing, checked_views, with_tuples
 
 FORMAT = "fedsparsify-runs/1"
 RULE = (
@@ -53,6 +53,10 @@ def thinned(run: Run) -> Run:
         epsilon=pick(run.epsilon),
         diagnosis={key: pick(column) for key, column in run.diagnosis.items()},
         metrics={key: pick(column) for key, column in run.metrics.items()},
+        client_views={
+            metric: {key: pick(column) for key, column in columns.items()}
+            for metric, columns in run.client_views.items()
+        },
     )
 
 
@@ -87,6 +91,13 @@ def _packed(run: Run, shared: Mapping[str, object]) -> dict[str, object]:
         made["measure"] = run.measure
     if run.metrics:
         made["metrics"] = {key: [_short(value) for value in column] for key, column in run.metrics.items()}
+    if run.client_views:
+        made["client_views"] = {
+            metric: {key: [_short(value) for value in column] for key, column in columns.items()}
+            for metric, columns in run.client_views.items()
+        }
+    if run.stopped:
+        made["stopped"] = run.stopped
     if run.timing:
         made["timing"] = asdict(run.timing)
     return made
@@ -101,7 +112,9 @@ def unpack(table: Mapping[str, Any]) -> list[Run]:
 
 def _unpacked(made: Mapping[str, Any], shared: Mapping[str, object], partition: list[list[int]] | None) -> Run:
     columns = {name: list(made[name]) for name in COLUMNS}
+    views = checked_views(made.get("client_views", {}))
     optional = [made.get("sent_bytes"), *made.get("diagnosis", {}).values(), *made.get("metrics", {}).values()]
+    optional += [column for one in views.values() for column in one.values()]
     if not columns["round"] or len({len(column) for column in [*columns.values(), *filter(None, optional)]}) != 1:
         raise ValueError(f"the columns of {made['name']} differ in length")
     numbers = [value for column in [*columns.values(), made.get("sent_bytes") or []] for value in column]
@@ -119,11 +132,13 @@ def _unpacked(made: Mapping[str, Any], shared: Mapping[str, object], partition: 
         metrics={
             plain(key, 60): [_figure(value) for value in column] for key, column in made.get("metrics", {}).items()
         },
+        client_views=views,
         total=made["total"],
         seconds=float(made["seconds"]),
         layers=[Layer(str(name), int(kept), int(size)) for name, kept, size in made["layers"]],
         model_bytes=made["model_bytes"],
         partition=partition,
+        stopped=plain(made.get("stopped", ""), 300),
         timing=checked_timing(made.get("timing")),
         transfers=made.get("transfers"),
     )

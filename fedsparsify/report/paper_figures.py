@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..text import plain
+from .client_views import draw_client_views
 from .environments import Environment, Series, families_of, slug_of, unique, varied, worded
 from .figures import Column, bars_of_holdings, canvas, class_scale, drawn, legend_below, over_seeds, show_grid, write
 from .paper import printed_rows
@@ -72,6 +73,8 @@ def _of_environment(environment: Environment) -> Iterator[tuple[str, str, Figure
             yield f"{name}-{environment.slug}", f"{environment.title}: the effect of {letter}", figure
     if figure := layers(environment):
         yield f"layers-{environment.slug}", f"{environment.title}: density of each layer", figure
+    if figure := draw_client_views(environment):
+        yield f"clients-{environment.slug}", f"{environment.title}: accuracy at the clients", figure
     if figure := draw_theorem(environment):
         yield f"theorem-{environment.slug}", f"{environment.title}: the terms of Theorem 1", figure
 

@@ -12,6 +12,7 @@ import numpy as np
 
 # Columns that the history has only with `diagnose`.
 DIAGNOSTICS = ("purged_norm", "purge_bound", "paper_bound", "gradient_norm", "probe_loss")
+VIEWS = ("mean", "worst", "spread")  # columns of a metric that clients measured
 PLACE = ("data", "network", "clients", "participation", "split", "rounds", "epochs")
 INCIDENTAL = ("device", "checkpoint_every", "wire", "diagnose", "min_clients")  # change no result
 
@@ -67,6 +68,7 @@ class Run:
     diagnosis: dict[str, list[float | None]] = field(default_factory=dict)
     measure: str = "accuracy"  # the headline of the run: accuracy, its first metric, or its loss
     metrics: dict[str, list[float | None]] = field(default_factory=dict)  # further metrics by name, the headline not
+    client_views: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)  # metric → mean, worst, spread
     total: int | None = None  # values of the dense model; None: unknown
     seconds: float = 0.0
     layers: list[Layer] = field(default_factory=list)
@@ -76,6 +78,7 @@ class Run:
     epsilon: list[float] | None = None  # under differential privacy: spent up to each round
     clients: list[ClientRow] = field(default_factory=list)  # what each of them sent; empty: the history does not say
     transfers: int | None = None  # how often a model was sent, where some clients did not take part; None: all did
+    stopped: str = ""  # why it stopped early
 
     @property
     def method(self) -> str:
@@ -100,8 +103,8 @@ class Run:
 
     @property
     def complete(self) -> bool:
-        """Whether all rounds are done."""
-        return self.round[-1] >= self.rounds
+        """Whether all rounds are done, or the run stopped early by its own rule."""
+        return self.round[-1] >= self.rounds or bool(self.stopped)
 
     @property
     def participants(self) -> int:
@@ -111,12 +114,14 @@ class Run:
     @property
     def measured(self) -> str:
         """What the column `accuracy` is, as axes name it."""
-        return f"test {self.measure}"
+        return (
+            f"{self.measure}, mean over clients" if self.table.get("evaluate") == "clients" else f"test {self.measure}"
+        )
 
     @property
     def exchanges(self) -> int:
         """How often a model was sent, down or up."""
-        return 2 * self.participants * self.rounds if self.transfers is None else self.transfers
+        return 2 * self.participants * self.round[-1] if self.transfers is None else self.transfers
 
     @property
     def identity(self) -> str:
@@ -194,3 +199,14 @@ def checked_timing(value: object) -> Timing | None:
     if not all(isinstance(part, int | float) and part > 0 for part in asdict(timing).values()):
         raise ValueError("not a timing")
     return timing
+
+
+def checked_views(value: object) -> dict[str, dict[str, list[float | None]]]:
+    """What clients measured, or an error if the value is not that."""
+    if not isinstance(value, dict) or not all(isinstance(one, dict) and {*one} == {*VIEWS} for one in value.values()):
+        raise ValueError("not what clients measured")
+    made = {str(metric): {key: list(column) for key, column in columns.items()} for metric, columns in value.items()}
+    numbers = [number for columns in made.values() for column in columns.values() for number in column]
+    if not all(number is None or isinstance(number, int | float) for number in numbers):
+        raise ValueError("what clients measured is not numbers")
+    return made

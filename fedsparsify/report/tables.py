@@ -178,6 +178,12 @@ def accuracies(environment: Environment) -> Table:
     return Table(environment.title, names, tuple(rows), frozenset(beside))
 
 
+def last_view(run: Run, key: str) -> float | None:
+    """What clients measured of the last model's headline."""
+    view = run.client_views.get(run.measure)
+    return view[key][-1] if view else None
+
+
 def every_run(environments: Sequence[Environment]) -> Table:
     """One line per run, with every value that our tables show."""
     rows = []
@@ -197,6 +203,7 @@ def every_run(environments: Sequence[Environment]) -> Table:
                         Cell(run.round[-1], "d"),
                         Cell(run.accuracy[-1] if run.measure == "accuracy" else None, ".4f"),
                         Cell(sum(tail) / len(tail) if run.measure == "accuracy" else None, ".4f"),
+                        *(Cell(last_view(run, key), ".4g") for key in ("worst", "spread")),
                         Cell(run.nonzero[-1], "d"),
                         Cell(run.model_bytes, "d"),
                         Cell(run.paper_params[-1], "d"),
@@ -210,7 +217,8 @@ def every_run(environments: Sequence[Environment]) -> Table:
                     )
                 )
     columns = (
-        *("environment", "method", "sparsity", "seed", "rounds", "accuracy", "mean of the last rounds", "params"),
+        *("environment", "method", "sparsity", "seed", "rounds", "accuracy", "mean of the last rounds"),
+        *("worst client", "spread over clients", "params"),
         *("model bytes", "paper's params", "sent params", "sent bytes", "latency ms", "items/s", "seconds", "run"),
         *measures,
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -21,6 +22,7 @@ class Evaluation:
     accuracy: float | None  # None where targets have none
     loss: float
     metrics: dict[str, float] = field(default_factory=dict)  # those that a run names, in its order
+    client_views: Mapping[str, dict[str, Any]] = field(default_factory=dict)  # where clients evaluate it
 
 
 @dataclass(frozen=True)

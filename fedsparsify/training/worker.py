@@ -252,15 +252,20 @@ def single_sample_error(who: str, batch_size: int) -> DataError:
     )
 
 
+def evaluation_batch(network: FlatModule, samples: Samples) -> int:
+    """How many samples to evaluate at a time."""
+    on_cpu = network.device.type == "cpu"
+    large = isinstance(samples.x, torch.Tensor) and samples.x[0].numel() > 1000
+    return 1000 if on_cpu else 2500 if large else len(samples.y)
+
+
 @torch.no_grad()
 def evaluate(
     network: FlatModule, model: SparseModel, samples: Samples, objective: Objective | None = None
 ) -> Evaluation:
     """Accuracy, mean loss and further metrics of a model; accuracy and cross-entropy where no objective is given."""
     objective = objective or Objective()
-    count, on_cpu = len(samples.y), network.device.type == "cpu"
-    large = isinstance(samples.x, torch.Tensor) and samples.x[0].numel() > 1000
-    batch = 1000 if on_cpu else 2500 if large else count
+    count, batch = len(samples.y), evaluation_batch(network, samples)
     network.load(model)
     network.module.eval()
     right = loss = torch.zeros((), device=network.device)

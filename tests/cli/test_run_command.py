@@ -183,7 +183,8 @@ def test_who_holds_what_as_a_figure(elsewhere):
 def collected(*words):
     """The config that a command line makes."""
     flags = command.make_context("run", [*map(str, words)]).params
-    flags.pop("track")
+    for name in ("track", "quiet", "as_json"):
+        flags.pop(name)
     return _collect(flags.pop("config"), flags.pop("out"), flags.pop("resume"), flags)[0]
 
 

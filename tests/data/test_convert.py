@@ -8,8 +8,10 @@ import torch
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import Subset, TensorDataset
 
+from fedsparsify import RunConfig
 from fedsparsify.data import as_dataset, load_dataset, load_samples
 from fedsparsify.errors import DataError
+from fedsparsify.federation.checks import check_network
 from fedsparsify.notices import Notice
 
 X, Y = torch.arange(12.0).reshape(6, 2), torch.tensor([0, 1, 2, 0, 1, 2])
@@ -118,11 +120,18 @@ def text_free(columns):
     return Table({name: columns[name] for name in ("tokens", "label")})
 
 
+@pytest.mark.parametrize("made", [TensorDataset(X, Y), {"train": TensorDataset(X, Y)}, {"x_train": X, "y_train": Y}])
+def test_training_samples_alone_are_enough_where_clients_evaluate(made):
+    data = as_dataset(made, "alone")
+    assert (len(data.y_train), len(data.y_test), len(data.examples)) == (len(Y), 0, len(Y))
+    with pytest.raises(DataError, match=r"has no test samples.*--evaluate clients.*train_test_split.*random_split"):
+        check_network(RunConfig(), data)
+
+
 @pytest.mark.parametrize(
     ("made", "says"),
     [
-        (TensorDataset(X, Y), "training samples alone.*train_test_split.*random_split"),
-        ({"train": TensorDataset(X, Y)}, "training samples alone"),
+        ({"train": TensorDataset(X, Y), "more": TensorDataset(X, Y)}, "no test.*train_test_split.*random_split"),
         ({"test": TensorDataset(X, Y)}, "must have a split 'train'. Received: test"),
         ((Pairs([(X[0], 0), (X[:, 0], 1)]),) * 2, r"samples differ in shape: \(2,\) and \(6,\). Pad"),
         ((Pairs([X[0], X[1]]),) * 2, "must give pairs.*Received: Tensor"),
@@ -130,7 +139,7 @@ def text_free(columns):
         ((Table({"a": np.ones(6)}),) * 2, "one column of targets, named label.*Received: a"),
         ((Table({"a": ["x"] * 6, "y": np.ones(6)}, a=TEXT),) * 2, "no column of numbers.*tokenize"),
         ((1, 2, 3), "must give x_train, y_train, x_test, y_test.*Received: tuple of 3"),
-        ({"x_train": X, "y_train": Y}, "Missing: x_test, y_test"),
+        ({"x_train": X, "y_train": Y, "x_test": X}, "Missing: y_test"),
     ],
 )
 def test_what_is_no_data_set_is_explained(made, says):

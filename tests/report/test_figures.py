@@ -37,6 +37,16 @@ def test_every_figure_as_svg_and_png(drawn, tmp_path):
     assert "<svg" in (tmp_path / "inference.svg").read_text()
 
 
+def test_the_clients_own_view(tmp_path):
+    write_run(tmp_path / "a", sparsity=0.9, evaluate="clients")
+    (environment,) = environments_of(load_runs([tmp_path])[0])
+    names = {name: figure for name, _, figure in figures.figures_of([environment])}
+    (panel,) = names["clients-digits-4-iid"].axes
+    mean, worst = panel.lines
+    assert list(worst.get_ydata()) == pytest.approx([0.25, 0.3, 0.35, 0.4, 0.45, 0.5])
+    assert list(mean.get_ydata()) == environment.runs[0].client_views["accuracy"]["mean"]
+
+
 def test_the_same_runs_are_the_same_bytes(environments, tmp_path):
     for name in ("a", "b"):
         write(figures.progress(environments[:1], 0.9), tmp_path, name)

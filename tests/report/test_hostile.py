@@ -133,7 +133,7 @@ def test_tables(environments):
         assert "\\input" not in latex(one)
         assert "<!-- end -->" not in markdown(one)
     for row in csv.reader(io.StringIO(as_csv(every_run(environments)))):
-        assert len(row) == 16
+        assert len(row) == 18
         assert not any(cell.startswith(("=", "+", "@")) for cell in row)
 
 

@@ -124,6 +124,29 @@ def test_packed_results_are_the_same_runs(tmp_path):
     assert [path.read_bytes() for path in paths] == before
 
 
+def test_what_clients_measured_is_read_packed_and_told_apart(tmp_path):
+    write_run(tmp_path / "runs" / "a", sparsity=0.9, evaluate="both")
+    write_run(tmp_path / "runs" / "b", sparsity=0.9, holdout=0.2)
+    config = write_run(tmp_path / "runs" / "c", sparsity=0.9, seed=1) / "config.toml"
+    config.write_text(re.sub("(evaluate|holdout) = .*\n", "", config.read_text()))  # of an older version
+    for seed in (2, 3):
+        write_run(tmp_path / "runs" / f"d{seed}", sparsity=0.9, seed=seed)
+    runs, notes = load_runs([tmp_path / "runs"])
+    (environment,) = environments_of(runs)
+    assert notes == [] and [{*run.client_views} for run in runs] == [{"accuracy", "loss"}, *[set()] * 4]
+    assert runs[0].client_views["accuracy"]["worst"] == pytest.approx([0.25, 0.3, 0.35, 0.4, 0.45, 0.5])
+    assert [(one.label, len(one.runs)) for one in environment.series] == [
+        ("FedSparsify-Global", 3),
+        ("FedSparsify-Global (holdout 0.2)", 1),
+        ("FedSparsify-Global (evaluate both, holdout 0.2)", 1),
+    ]
+    write_packed([environment], tmp_path / "results")
+    again, _ = load_runs([tmp_path / "results"])
+    (packed,) = [run.client_views for run in again if run.client_views]
+    assert packed["loss"]["spread"] == pytest.approx(runs[0].client_views["loss"]["spread"], rel=1e-3)
+    assert packed["accuracy"]["worst"] == runs[0].client_views["accuracy"]["worst"]
+
+
 def test_which_rounds_are_kept(tmp_path):
     write_run(tmp_path / "a", rounds=100, method="oneshot-ft", sparsity=0.9)
     (run,), _ = load_runs([tmp_path])
@@ -160,7 +183,7 @@ def test_settings_that_differ_make_series_of_their_own(tmp_path):
 
 def test_any_damage_to_any_file_still_gives_a_page(tmp_path):
     """Files cut, bytes changed, values replaced: sixty times, each from the whole."""
-    write_run(tmp_path / "whole" / "a", sparsity=0.9, diagnose=True)
+    write_run(tmp_path / "whole" / "a", sparsity=0.9, diagnose=True, evaluate="both")
     write_run(tmp_path / "whole" / "b", method="fedavg")
     write_packed(environments_of(load_runs([tmp_path / "whole"])[0]), tmp_path / "whole")
     files = sorted(path for path in (tmp_path / "whole").rglob("*") if path.is_file())

@@ -54,7 +54,7 @@ def browser():
 def pages(tmp_path_factory):
     """A sweep's page, a single run's, a page of nothing, and one of damaged runs."""
     folder = tmp_path_factory.mktemp("pages")
-    write_run(folder / "one" / "run", sparsity=0.9)
+    write_run(folder / "one" / "run", sparsity=0.9, evaluate="both")
     (folder / "none").mkdir()
     history = write_run(folder / "cut" / "run", sparsity=0.9) / "history.jsonl"
     history.write_text(history.read_text()[:-100])
@@ -104,6 +104,27 @@ def test_it_opens_without_a_complaint_and_fits(browser, pages, name, width, dark
         assert "holds no run" in notes.text
     else:
         assert find(browser, "#rounds-chart path.line") or find(browser, "#rounds-chart path.dot")
+
+
+@needs_browser
+def test_the_clients_own_view_is_drawn_where_clients_evaluated(browser, pages):
+    opened(browser, pages / "one.html")
+    names = [one.get_attribute("data-name") for one in find(browser, "#views-chart .series")]
+    assert names == ["mean over clients", "worst client"]
+    assert find(browser, "#views-chart path.band")
+    before = find(browser, "#views-chart svg")[0].get_attribute("innerHTML")
+    find(browser, "#views-metric option[value='loss']")[0].click()
+    assert find(browser, "#views-chart svg")[0].get_attribute("innerHTML") != before
+    header = [one.text for one in find(browser, "#table thead th")]
+    assert header[2:5] == ["Accuracy", "Worst client", "Spread"]
+    assert find(browser, "#table tbody td:nth-child(4)")[0].text == "0.5000"
+    assert "worst client\n0.5000" in find(browser, "#summary")[0].text
+    find(browser, "#table thead button")[4].send_keys(" ")
+    assert find(browser, "#table thead th")[4].get_attribute("aria-sort") == "descending"
+    assert complaints(browser) == []
+    opened(browser, pages / "grid.html")
+    assert not find(browser, "#views-figure")[0].is_displayed()
+    assert "Spread" not in [one.text for one in find(browser, "#table thead th")]
 
 
 @needs_browser

@@ -32,7 +32,7 @@ def make_task(config: RunConfig, folder: RunFolder) -> Task:
 
     def measure() -> str:
         network = FlatModule(build_for(config, dataset), torch.device("cpu"))
-        return step_times(network, as_torch(dataset.x_test[: config.batch_size]))
+        return step_times(network, as_torch(dataset.examples[: config.batch_size]))
 
     config = settled(config, measure, folder)
     name = hashlib.blake2b(f"{folder.path.resolve()}\n{to_toml(config)}".encode(), digest_size=8).hexdigest()

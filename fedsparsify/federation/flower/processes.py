@@ -85,6 +85,7 @@ class Server:
         self.log = link.home / "superlink.log"
         self.proxy_log = link.home / "proxy.log"
         self._shown = -1  # the last round that was shown
+        self._stopped = False  # whether the run stopped early after it
 
     @contextmanager
     def open(self) -> Iterator[Server]:
@@ -132,7 +133,7 @@ class Server:
                 for entry in read_history(folder.history) if folder.history.exists() else []:
                     if entry.round > self._shown:
                         show(entry)
-                        self._shown = entry.round
+                        self._shown, self._stopped = entry.round, bool(entry.stopped)
                 for level, line in tail:  # a round's own lines are in the history
                     if not line.startswith("round ") or " is repeated: " in line:
                         self._pass_on(level, line)
@@ -143,7 +144,7 @@ class Server:
                     raise RunError(f"the proxy is gone, and nodes cannot reach the server: {words}  ({self.proxy_log})")
                 if alive:
                     time.sleep(0.5)
-        if folder.model.exists() and self._shown == rounds:
+        if folder.model.exists() and (self._shown == rounds or self._stopped):
             return True
         if self._superlink.poll() is not None:
             raise RunError(f"the SuperLink is gone: {_last_words(self.log)}  ({self.log})")

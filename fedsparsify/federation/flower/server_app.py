@@ -19,6 +19,7 @@ from ...errors import FedSparsifyError
 from ...model import SparseModel
 from ...options import read_settings, settings
 from ...state import State, under
+from ..early_stopping import until_stopped
 from ..folder import RunFolder
 from ..journal import Journal, Result
 from ..ledger import Entry
@@ -59,6 +60,7 @@ def run_over_grid(grid: Grid, found: Mapping[str, object]) -> Result:
         model, first = journal.start(federation.initial)
         state = under(journal.server, model)
         rounds = rounds_with_retries(federation, config, model, first, waiting, state, journal.aggregator())
+        rounds = until_stopped(rounds, config, journal.ledger.entries)
         model = journal.keep(rounds, model, federation.kept, log_round)
         return journal.finish(model, dataset, federation.graph_of(model))
 

@@ -26,6 +26,8 @@ function setup() {
   $("layers-log").addEventListener("change", drawLayers);
   $("theorem-run").addEventListener("change", drawTheorem);
   $("clients-run").addEventListener("change", showClients);
+  $("views-run").addEventListener("change", () => { fillMetrics(); drawViews(); });
+  $("views-metric").addEventListener("change", drawViews);
   $("run").addEventListener("change", showConfig);
   $("copy").addEventListener("click", copyConfig);
   let width = innerWidth;
@@ -136,6 +138,10 @@ function choose() {
   const recorded = place().runs.map((run, i) => [String(i), run.name]).filter(([i]) => place().runs[i].clients.length);
   $("clients").hidden = !recorded.length;
   fill($("clients-run"), recorded, recorded[0]?.[0]);
+  const viewed = place().runs.map((run, i) => [String(i), run.name]).filter(([i]) => Object.keys(place().runs[i].views).length);
+  $("views-figure").hidden = !viewed.length;
+  fill($("views-run"), viewed, viewed[0]?.[0]);
+  fillMetrics();
   showSummary();
   showConfig();
   drawAll();
@@ -152,6 +158,9 @@ function showSummary() {
   if (place().runs.length === 1) {
     const run = place().runs[0], last = run.nonzero.at(-1);
     rows.push(["method", place().series[0].label], [place().measure, number(run.accuracy.at(-1))], ...Object.entries(run.metrics).map(([name, values]) => [name, number(values.at(-1))]), ["parameters left", last.toLocaleString("en") + (place().total ? ` (${((100 * last) / place().total).toFixed(1)} %)` : "")]);
+    if (run.stopped) rows.push(["stopped early", `after round ${run.round.at(-1)}: ${run.stopped}`]);
+    const view = viewOf([run]);
+    if (view.worst !== undefined) rows.push(["worst client", number(view.worst)], ["spread over clients", number(view.spread)]);
     if (run.modelBytes) rows.push(["model file", `${run.modelBytes.toLocaleString("en")} bytes`]);
     if (run.bytes) rows.push(["sent", `${fixed(1)(run.bytes.at(-1))} MB`]);
     if (run.epsilon) rows.push(["privacy", `ε = ${short(run.epsilon.at(-1))}`]);
@@ -171,7 +180,7 @@ function showSummary() {
 
 const final = (one) => mean(complete(one).map((run) => run.accuracy.at(-1)));
 
-function drawAll() { drawSparsity(); drawRounds(); drawLayers(); drawData(); drawTheorem(); showTable(); showClients(); }
+function drawAll() { drawSparsity(); drawRounds(); drawLayers(); drawData(); drawViews(); drawTheorem(); showTable(); showClients(); }
 
 function drawSparsity() {
   const done = visible(place().sets.methods.map((i) => place().series[i])).filter((one) => complete(one).length);
@@ -188,7 +197,7 @@ function drawSparsity() {
   const theirs = place().paper.filter((row) => levels.includes(row.sparsity));
   if (theirs.length && !state.hidden.has(DATA.looks["fedsparsify-global"].label)) lines.set("*", {name: "the paper's FedSparsify-Global", ...DATA.looks["fedsparsify-global"], marker: "*", star: true, points: theirs.map((row) => ({x: across(row.sparsity), y: row.accuracy}))});
   const x = log ? {label: "sparsity", log: true, text: (left) => +(1 - left).toFixed(4), ticks: levels.map((s) => 1 - s)} : {label: "sparsity", names: levels.map(String)};
-  drawChart($("sparsity-chart"), {label: `Final ${place().measure} against sparsity, ${place().title}`, lines: [...lines.values()], levels: flat, x, y: {label: `test ${place().measure}`, log: $("sparsity-y-log").checked, format: number}});
+  drawChart($("sparsity-chart"), {label: `Final ${place().measure} against sparsity, ${place().title}`, lines: [...lines.values()], levels: flat, x, y: {label: place().measured, log: $("sparsity-y-log").checked, format: number}});
 }
 
 const columnOf = (run, key) => (key.startsWith("metrics.") ? run.metrics[key.slice(8)] : run[key]);
@@ -218,7 +227,7 @@ function drawRounds() {
     return {name: one.label, colour: one.colour, dark: one.dark, points};
   });
   const measured = yKey !== "nonzero", name = yKey === "accuracy" ? place().measure : yKey.replace("metrics.", "");
-  drawChart($("rounds-chart"), {label: `${measured ? name : "Parameters left"} against ${names[xKey]}, ${place().title}`, lines, x: {label: names[xKey], log: $("rounds-x-log").checked}, y: {label: measured ? `test ${name}` : "parameters left", log: $("rounds-y-log").checked, zero: !measured, format: measured ? number : fixed(0)}});
+  drawChart($("rounds-chart"), {label: `${measured ? name : "Parameters left"} against ${names[xKey]}, ${place().title}`, lines, x: {label: names[xKey], log: $("rounds-x-log").checked}, y: {label: measured ? yKey === "accuracy" ? place().measured : `test ${name}` : "parameters left", log: $("rounds-y-log").checked, zero: !measured, format: measured ? number : fixed(0)}});
 }
 
 function drawLayers() {
@@ -239,6 +248,23 @@ function drawData() {
   const shown = place().partition.length, all = place().holders;
   $("data-about").textContent = "Samples of each client, by class." + (all > shown ? ` The first ${shown} of ${all.toLocaleString("en")} clients.` : "");
   drawHoldings($("data-chart"), place().partition);
+}
+
+function fillMetrics() {
+  if ($("views-figure").hidden) return;
+  const known = Object.keys(place().runs[+$("views-run").value].views), now = $("views-metric").value;
+  fill($("views-metric"), known.map((name) => [name, name]), known.includes(now) ? now : known[0]);
+}
+
+function drawViews() {
+  if ($("views-figure").hidden) return;
+  const run = place().runs[+$("views-run").value], metric = $("views-metric").value, view = run.views[metric];
+  const points = (column) => view[column].map((y, i) => ({x: run.round[i], y, spread: view.spread[i] ?? 0})).filter((p) => p.y !== null);
+  const lines = [
+    {name: "mean over clients", colour: DATA.sequence[0], dark: DATA.sequenceDark[0], points: points("mean").map((p) => ({...p, low: p.y - p.spread, high: p.y + p.spread, note: `± ${fixed(4)(p.spread)}`}))},
+    {name: "worst client", colour: DATA.sequence[1], dark: DATA.sequenceDark[1], dashed: true, points: points("worst")},
+  ];
+  drawChart($("views-chart"), {label: `${metric} at the clients, ${run.name}`, lines, x: {label: "round"}, y: {label: metric, format: fixed(4)}});
 }
 
 function drawTheorem() {
@@ -267,8 +293,21 @@ const COLUMNS = [
   ["Latency, ms", (row) => cell(row.latency, short(row.latency ?? 0) + times(row.latencyTimes))],
   ["Items/s", (row) => cell(row.speed, fixed(0)(row.speed ?? 0) + times(row.speedTimes))],
 ];
+const VIEW_COLUMNS = [
+  ["Worst client", (row) => cell(row.worst, number(row.worst ?? 0))],
+  ["Spread", (row) => cell(row.spread, number(row.spread ?? 0))],
+];
 
-const columns = () => COLUMNS.filter(([name]) => name !== "ε" || place().runs.some((run) => run.epsilon));
+// Worst client and spread after the last round, mean over seeds.
+function viewOf(runs) {
+  const known = runs.map((run) => run.views[place().measure]).filter((view) => view && view.worst.at(-1) !== null);
+  return known.length ? {worst: mean(known.map((view) => view.worst.at(-1))), spread: mean(known.map((view) => view.spread.at(-1)))} : {};
+}
+
+const columns = () => {
+  const shown = COLUMNS.filter(([name]) => name !== "ε" || place().runs.some((run) => run.epsilon));
+  return place().runs.some((run) => run.views[place().measure]) ? [...shown.slice(0, 3), ...VIEW_COLUMNS, ...shown.slice(3)] : shown;
+};
 
 function tableRows() {
   const rows = [], dense = place().dense === null ? null : runsOf(place().series[place().dense])[0];
@@ -277,7 +316,7 @@ function tableRows() {
     const all = place().total ? (run.exchanges * place().total) / 1e6 : null;
     rows.push({
       ...look(one), label: one.label + (complete(one).length ? "" : ` (${DATA.live ? "at round" : "stopped at"} ${run.round.at(-1)})`), sparsity: one.sparsity, dense: one.dense, seeds: runs.length, accuracy: mean(finals), low: Math.min(...finals), high: Math.max(...finals),
-      epsilon: run.epsilon?.at(-1), params: run.nonzero.at(-1), size: run.modelBytes && run.modelBytes / 1e6, sizeTimes: other && dense.modelBytes / run.modelBytes,
+      ...viewOf(runs), epsilon: run.epsilon?.at(-1), params: run.nonzero.at(-1), size: run.modelBytes && run.modelBytes / 1e6, sizeTimes: other && dense.modelBytes / run.modelBytes,
       paper: run.paper, paperTimes: other && all / run.paper, sent: run.sent.at(-1), sentTimes: other && all / run.sent.at(-1), bytes: run.bytes?.at(-1), bytesTimes: other && run.bytes && (4 * all) / run.bytes.at(-1),
       latency: run.timing?.latency_ms, latencyTimes: other && run.timing && dense.timing && dense.timing.latency_ms / run.timing.latency_ms, speed: run.timing?.items_per_second, speedTimes: other && run.timing && dense.timing && run.timing.items_per_second / dense.timing.items_per_second,
     });
@@ -288,14 +327,14 @@ function tableRows() {
 }
 
 function showTable() {
-  const head = $("table").querySelector("thead tr"), body = $("table").querySelector("tbody");
-  head.replaceChildren(...columns().map(([name], i) => {
-    const th = document.createElement("th"), button = Object.assign(document.createElement("button"), {type: "button", textContent: i === 2 && place().measure !== "accuracy" ? place().measure : name});
+  const shown = columns(), head = $("table").querySelector("thead tr"), body = $("table").querySelector("tbody");
+  head.replaceChildren(...shown.map(([name], i) => {
+    const th = document.createElement("th"), button = Object.assign(document.createElement("button"), {type: "button", textContent: name === "Accuracy" ? (place().measure !== "accuracy" ? place().measure : name) : name});
     th.scope = "col";
-    if (state.sort === i) th.setAttribute("aria-sort", state.down ? "descending" : "ascending");
+    if (state.sort === name) th.setAttribute("aria-sort", state.down ? "descending" : "ascending");
     button.addEventListener("click", () => {
-      state.down = state.sort === i ? !state.down : i > 1;
-      state.sort = i;
+      state.down = state.sort === name ? !state.down : i > 1;
+      state.sort = name;
       showTable();
       $("table").querySelectorAll("thead button")[i].focus();
     });
@@ -303,8 +342,9 @@ function showTable() {
     return th;
   }));
   const rows = tableRows();
-  if (state.sort !== null) {
-    const value = (row) => columns()[state.sort][1](row).value, sign = state.down ? -1 : 1;
+  const sorting = shown.find(([name]) => name === state.sort);
+  if (sorting) {
+    const value = (row) => sorting[1](row).value, sign = state.down ? -1 : 1;
     rows.sort((a, b) => {
       const [x, y] = [value(a), value(b)], lacks = (v) => v === null || v === undefined || Number.isNaN(v);
       if (lacks(x) || lacks(y)) return lacks(x) - lacks(y);
