@@ -80,8 +80,6 @@ def command(
     made, folder = _run_of(config, out, resume)
     if made.diagnose:
         raise ConfigError("diagnose looks at training samples, which a server does not have: leave it out.")
-    if made.evaluate != "server":
-        raise ConfigError(f"serve evaluates on the server's test samples. Received: evaluate {made.evaluate!r}.")
     check_patience(made)
     home = folder.path.resolve() / "flower"
     secured = Keys(keys) if keys else None
