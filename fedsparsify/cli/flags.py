@@ -67,6 +67,7 @@ def flag(setting: Setting, group: str = "") -> click.Option:
     dashed = setting.name.replace("_", "-")
     kind: Any = click.Choice(setting.choices) if setting.choices else setting.type
     kind = Number() if setting.type is float else kind
+    kind = kind if setting.length is None else str  # a list, as 1,28,28
     help = f"{group}{setting.help}  [default: {setting.shown_default}]"
     if setting.type is bool:
         return click.Option([f"--{dashed}/--no-{dashed}", setting.name], default=None, help=help)

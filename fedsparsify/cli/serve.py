@@ -60,8 +60,9 @@ def command(
 ) -> int:
     """Serve a run to real clients: a Flower SuperLink, a proxy in front of it, and our app.
 
-    CONFIG is the TOML file that `fedsparsify run` takes. The server needs only the data set's test samples; clients
-    join with `fedsparsify join`. The Flower commands behind this are printed as they run.
+    CONFIG is the TOML file that `fedsparsify run` takes. The server needs test samples alone, or none where clients
+    evaluate: data = "clients", with shape and classes. Clients join with `fedsparsify join`. The Flower commands behind
+    this are printed as they run.
     """
     with uninterrupted():  # an interrupted import may leave half a module
         from ..federation.early_stopping import check_patience

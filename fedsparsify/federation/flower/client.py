@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ...config import RunConfig
+from ...config import CLIENTS, RunConfig
 from ...data import DATASETS, load_samples, partition
 from ...data.dataset import channels_last
 from ...data.holdout import hold_out
@@ -135,6 +135,10 @@ class Node:
         if self.data != config.data:
             own = load_samples(self.data, targets_of(config.loss))
             x, y = own.x_train, own.y_train
+        elif config.data == CLIENTS:
+            raise DataError(
+                "the clients of this run bring samples of their own: join --data FILE.npz or module:function."
+            )
         elif config.data in DATASETS:
             part = f"{config.data} {config.loss} {config.clients} {config.split} {config.seed} {client}"
             key = hashlib.blake2b(part.encode(), digest_size=8).hexdigest()

@@ -35,6 +35,7 @@ class FakeGrid:
         self.connected = set(self.clients)
         self.questions: list[Question] = []
         self.evaluations: list[Question] = []
+        self.data: dict[int, str] = {}  # node → its own samples
         self.judge = lambda question, work: [work()]  # what comes back for a question to evaluate
         self._ids, self._ready = count(1), {}
         TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # as in a ServerApp's process
@@ -68,6 +69,7 @@ class FakeGrid:
     def _context(self, node: int) -> Context:
         client = self.clients[node]
         named = {} if client is None else {"client": client}
+        named |= {"data": self.data[node]} if node in self.data else {}
         return Context(1, node, {"folder": str(self.folder / str(node))} | named, RecordDict(), self.settings)
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
