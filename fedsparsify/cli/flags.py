@@ -67,12 +67,12 @@ def flag(setting: Setting, group: str = "") -> click.Option:
     dashed = setting.name.replace("_", "-")
     kind: Any = click.Choice(setting.choices) if setting.choices else setting.type
     kind = Number() if setting.type is float else kind
-    kind = kind if setting.length is None else str  # a list, as 1,28,28
     help = f"{group}{setting.help}  [default: {setting.shown_default}]"
     if setting.type is bool:
         return click.Option([f"--{dashed}/--no-{dashed}", setting.name], default=None, help=help)
     if setting.length == -1:
         help = f"{help}  [may be given several times]"
+        kind = str if setting.type in (int, float) else kind  # numbers may come as 1,28,28
         return click.Option([f"--{dashed}", setting.name], type=kind, default=None, multiple=True, help=help)
     nargs = setting.length or 1
     return click.Option([f"--{dashed}", setting.name], type=kind, default=None, nargs=nargs, help=help)

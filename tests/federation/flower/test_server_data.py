@@ -59,7 +59,7 @@ def test_what_such_a_run_must_say(tmp_path):
         ({"data": "clients"}, r"needs the shape of a sample .* Received: shape \[\] and classes 0"),
         ({"data": "clients", "shape": [1, 8, 8]}, "and classes 0"),
         ({"data": "clients", "shape": [1, 0, 8], "classes": 10}, "each 1 or more"),
-        ({"data": "clients", "shape": "one", "classes": 10}, "shape must be a list"),
+        ({"data": "clients", "shape": "one", "classes": 10}, "shape must be a list, each an integer"),
         ({"data": "clients", "shape": [8], "classes": 1}, "classes must be 2 or more"),
         ({"data": "clients", "shape": [8], "classes": -3}, "classes must be 2 or more"),
     ):
@@ -81,6 +81,9 @@ def test_flags_say_the_same(elsewhere):
     assert isinstance(said.exception, DataError) and "Received: [1, 9, 9] and 0" in str(said.exception)
     said = CliRunner().invoke(cli, ["run", "--data", "digits", "--shape", "1,x", "--rounds", "1"])
     assert "shape must be a list" in str(said.exception)
+    several = ["--shape", "1", "--shape", "8", "--shape", "9"]
+    said = CliRunner().invoke(cli, ["run", "--data", "digits", *several, "--rounds", "1"])
+    assert "Received: [1, 8, 9] and 0" in str(said.exception)
 
 
 def test_test_samples_alone(tmp_path):
