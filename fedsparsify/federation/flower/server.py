@@ -42,6 +42,7 @@ from .serve_settings import ServeSettings
 
 LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
 POLL_SECONDS = 0.2
+OVERLAPPING = ("slowest client", "evaluate at clients")  # phases that others count as well
 PULLED_AT_ONCE = 64 << 20  # bytes of dense models that may wait in memory: small ones are pulled many at a time
 
 
@@ -190,11 +191,11 @@ class Networked:
 
     def with_network_facts(self, entry: Entry) -> Entry:
         """A round's entry with what is known only over a network: refusals, bytes per client, phases."""
+        self._note_failures(entry.refused)
         if self._config.private:  # all of these tell who took part
             return entry
-        known = sum(self._phases.values()) - self._phases.get("slowest client", 0.0)
+        known = sum(seconds for name, seconds in self._phases.items() if name not in OVERLAPPING)
         phases = self._phases | {"merge and evaluate": max(entry.seconds - known, 0.0)}
-        self._note_failures(entry.refused)
         return replace(
             entry,
             refused=entry.refused | self.refused,

@@ -23,7 +23,7 @@ from fedsparsify.federation.flower.commands import Keys
 from fedsparsify.federation.flower.keys import make_keys
 from fedsparsify.federation.flower.preflight import check_server, read_address
 from fedsparsify.federation.flower.processes import free_port, stay
-from fedsparsify.federation.flower.proxy import server_tls
+from fedsparsify.federation.flower.proxy_keys import server_tls
 from fedsparsify.federation.flower.serve_settings import ServeSettings
 
 
