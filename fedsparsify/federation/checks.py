@@ -189,7 +189,7 @@ def _loss(config: RunConfig, output: torch.Tensor, target: torch.Tensor) -> torc
 
 def _check_metrics(objective: Objective, dataset: Dataset, output: torch.Tensor) -> None:
     """Call every metric once, so that one that fails is named before the first round."""
-    target = torch.from_numpy(dataset.y_test[: len(output)])
+    target = torch.from_numpy((dataset.y_test if len(dataset.y_test) else dataset.y_train)[: len(output)])
     for metric in objective.metrics:
         metric(output, target)
 

@@ -7,7 +7,6 @@ import socket
 import ssl
 import threading
 from contextlib import contextmanager
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from fedsparsify.cli import cli
 from fedsparsify.config import to_toml
 from fedsparsify.data.presence import check_present
 from fedsparsify.errors import ConfigError, DataError
-from fedsparsify.federation.flower import keys as keys_module
+from fedsparsify.federation.flower import certificates
 from fedsparsify.federation.flower.commands import Keys
 from fedsparsify.federation.flower.keys import make_keys
 from fedsparsify.federation.flower.preflight import check_server, read_address
@@ -91,25 +90,23 @@ def test_data_that_are_not_there_are_noticed_at_once(tmp_path, elsewhere):
     assert "there is no file gone.npz" in said([*command, "--key", str(tmp_path / "keys/node-0"), "--data", "gone.npz"])
 
 
-def expire(monkeypatch, folder, names: list[str], hosts=("127.0.0.1",)) -> None:
-    """Keys of which the certificates of those names ended yesterday."""
-    make, real = keys_module._certificate, datetime.datetime
+def expire(monkeypatch, folder, which: str) -> None:
+    """Keys of which the certificate of the `server` or of the `ca` ended some weeks ago."""
+    make_keys(folder, ["127.0.0.1"], 1)
+    now = certificates._now
+    ca_key, key = certificates.new_key(), certificates.new_key()
 
-    def long_ago(zone):
-        return real.now(zone) - datetime.timedelta(days=keys_module.DAYS + 1)
+    def made(past: bool, make):
+        then = now() - datetime.timedelta(days=400 if past else 0)
+        monkeypatch.setattr(certificates, "_now", lambda: then)
+        return make()
 
-    then = SimpleNamespace(now=long_ago)
-    past = SimpleNamespace(datetime=then, timedelta=datetime.timedelta, UTC=datetime.UTC)
-
-    def made(name, *arguments):
-        with pytest.MonkeyPatch.context() as patch:
-            if name in names:
-                patch.setattr(keys_module, "datetime", past)
-            return make(name, *arguments)
-
-    monkeypatch.setattr(keys_module, "_certificate", made)
-    make_keys(folder, list(hosts), 1)
+    ca = made(which == "ca", lambda: certificates.authority(ca_key, 365))
+    server = made(True, lambda: certificates.server_certificate(key, ca, ca_key, ["127.0.0.1"], 365))
     monkeypatch.undo()
+    (folder / "ca.crt").write_bytes(certificates.pem([ca]))
+    (folder / "server.crt").write_bytes(certificates.pem([server]))
+    (folder / "server.key").write_bytes(certificates.private_pem(key))
 
 
 @contextmanager
@@ -139,7 +136,7 @@ def tls_server(folder):
 
 
 def test_an_expired_certificate_is_named_as_such(tmp_path, monkeypatch):
-    expire(monkeypatch, tmp_path / "keys", ["127.0.0.1"])
+    expire(monkeypatch, tmp_path / "keys", "server")
     keys = tmp_path / "keys"
     with pytest.raises(ConfigError, match=r"server\.crt expired on \d{4}-\d\d-\d\d"):
         Keys(keys).check()
@@ -152,7 +149,7 @@ def test_an_expired_certificate_is_named_as_such(tmp_path, monkeypatch):
 
 def test_an_expired_authority_is_named_as_such(tmp_path, monkeypatch):
     keys = tmp_path / "keys"
-    expire(monkeypatch, keys, ["fedsparsify CA"])
+    expire(monkeypatch, keys, "ca")
     with pytest.raises(ConfigError, match=r"ca\.crt expired on"):
         Keys(keys).check()
     with pytest.raises(ConfigError, match=r"ca\.crt expired on .* Ask the server's operator"):

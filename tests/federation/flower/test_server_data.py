@@ -11,8 +11,10 @@ from fedsparsify import RunConfig, load_dataset, run
 from fedsparsify.cli import cli
 from fedsparsify.config import load_config, make_config, to_toml
 from fedsparsify.data import partition
-from fedsparsify.errors import ConfigError, DataError
+from fedsparsify.errors import ClientError, ConfigError, DataError
+from fedsparsify.federation.flower.prepare import make_task
 from fedsparsify.federation.flower.server_data import server_dataset
+from fedsparsify.federation.folder import RunFolder
 from fedsparsify.toml import loads
 
 BLIND = {"data": "clients", "shape": (1, 8, 8), "classes": 10, "lr": 0.1}
@@ -48,10 +50,11 @@ def test_a_run_whose_server_has_no_samples_at_all(tmp_path, monkeypatch):
     assert over.facts["shape"] == [1, 8, 8] and over.facts["classes"] == 10 and over.facts["graph"]
 
 
-def test_clients_of_such_a_run_need_samples_of_their_own(tmp_path):
+def test_clients_of_such_a_run_need_samples_of_their_own(tmp_path, caplog):
     config = RunConfig(**BLIND, clients=2, rounds=1, epochs=1)
-    with pytest.raises(DataError, match="bring samples of their own: join --data"):
+    with pytest.raises(ClientError, match="client 0: DataError"):  # what it says stays in the client's log
         play(tmp_path, config, deadline=0.5, wait=0.5, retries=0)
+    assert "bring samples of their own: join --data" in caplog.text
 
 
 def test_what_such_a_run_must_say(tmp_path):
@@ -111,3 +114,11 @@ def test_declared_data_are_not_loaded_where_clients_evaluate(tmp_path):
     config = RunConfig(data="nowhere:scans", shape=(3, 5, 5), classes=4, evaluate="clients", network="fc")
     found = server_dataset(config)
     assert found.shape == (3, 5, 5) and found.classes == 4 and len(found.x_test) == 0
+
+
+@pytest.mark.parametrize(("loss", "outputs"), [("mse", 1), ("bce", 3)])
+def test_other_targets_are_declared_by_the_loss(tmp_path, loss, outputs):
+    config = RunConfig(data="clients", shape=(6,), classes=outputs, loss=loss, network="fc")
+    found = server_dataset(config)
+    assert found.outputs == outputs and found.shape == (6,) and found.targets != "classes"
+    assert make_task(config, RunFolder(tmp_path / "run")).outputs == outputs
