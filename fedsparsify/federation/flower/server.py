@@ -67,10 +67,10 @@ class Networked:
         grid: Grid,
         known_masks: KnownMasks,
         waiting: ServeSettings,
-        nodes: int,
+        nodes: int | None = None,
     ) -> None:
         self._config, self._dataset, self._grid, self.known_masks = config, dataset, grid, known_masks
-        self._waiting, self._admitted = waiting, nodes
+        self._waiting, self._admitted = waiting, config.clients if nodes is None else nodes
         self.environment, self.objective = Environment(config, dataset), objective_for(config, dataset)
         self._network = FlatModule(build_for(config, dataset), self.environment.device)
         self.kept: dict[int, State] = {}  # it stays with the clients
