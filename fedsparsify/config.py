@@ -28,6 +28,7 @@ from .training.settings import UNSET, Training
 from .wire.values import Precision
 
 MAX_COUNT = 2**31 - 1
+CLIENTS = "clients"  # as `data`: only clients have samples
 HOLDOUT = 0.2  # of a client's samples, where clients evaluate
 
 
@@ -57,7 +58,13 @@ class RunConfig(MergeSettings, Training):
         (0.1, 0.95)
     """
 
-    data: str = option("digits", "data set: digits, fashion-mnist, cifar10, cifar100, FILE.npz or module:function")
+    data: str = option(
+        "digits",
+        "data set: digits, fashion-mnist, cifar10, cifar100, FILE.npz or module:function; clients: only clients have "
+        "samples, for serve",
+    )
+    shape: tuple[int, ...] = option((), "shape of one sample, such as 1,28,28, where a server has no samples")
+    classes: int = option(0, "number of classes, labels or values, where a server has no samples; 0: as the data say")
     network: str = option(UNSET, "network: fc, cnn, vgg16 or module:factory")
     method: Any = "fedsparsify-global"  # a name, a table with a name, or a Method; a Method once built
     sparsity: float | None = None  # short for the method's own `sparsity`
@@ -102,7 +109,10 @@ class RunConfig(MergeSettings, Training):
         given = {name: getattr(self, name) for name in ("data", "network", "loss", "split", "metrics")}
         for name, value in with_names(given).items():
             object.__setattr__(self, name, value)
-        check_known(self.data)
+        if self.data == CLIENTS:
+            object.__setattr__(self, "evaluate", CLIENTS)  # nobody else can
+        else:
+            check_known(self.data)
         preset = preset_of(self.data)
         kind, table = _method_table(self.method, self.sparsity)
         preset_values = {
@@ -149,6 +159,7 @@ class RunConfig(MergeSettings, Training):
             raise ConfigError(f"stop_on must be one of {', '.join(known)}. Received: {self.stop_on!r}.")
         if not 0 <= self.min_delta < float("inf"):
             raise ConfigError(f"min_delta must be 0 or more. Received: {self.min_delta!r}.")
+        self._check_declared()
         if self.min_clients > self.participants:
             raise ConfigError(
                 f"min_clients must not exceed the {self.participants} clients that a round asks. "
@@ -163,6 +174,21 @@ class RunConfig(MergeSettings, Training):
         parse_split(self.split)
         check_task(self.loss, self.metrics)
         target_of(self.method, 1)  # building it checks the method's settings against the number of rounds
+
+    def _check_declared(self) -> None:
+        """Refuse a shape and a number of classes that cannot be, or that are needed and not there."""
+        if any(not 0 < side <= MAX_COUNT for side in self.shape):
+            raise ConfigError(f"shape must be a list of sides, each 1 or more. Received: {list(self.shape)}.")
+        least = 2 if targets_of(self.loss) == "classes" else 1
+        if self.classes and not least <= self.classes <= MAX_COUNT:
+            raise ConfigError(
+                f"classes must be {least} or more, or 0 for as many as the data say. Received: {self.classes}."
+            )
+        if self.data == CLIENTS and not (self.shape and self.classes):
+            raise ConfigError(
+                f'data "{CLIENTS}" needs the shape of a sample and the number of classes, such as shape = [1, 28, 28] '
+                f"and classes = 10. Received: shape {list(self.shape)} and classes {self.classes}."
+            )
 
     def __repr__(self) -> str:
         sparsity = getattr(self.method, "sparsity", None)

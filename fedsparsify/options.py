@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .errors import ConfigError, nearest
@@ -76,6 +76,8 @@ class Setting:
             return self._one(value, name, value)
         if isinstance(value, str) and self.length == -1 and self.type is str:
             value = [word.strip() for word in value.split(",") if word.strip()]
+        if self.type in (int, float) and isinstance(value, str | list | tuple):
+            value = self._numbers([value] if isinstance(value, str) else value)
         if not isinstance(value, list | tuple) or self.length not in (-1, len(value)):
             many = "a list" if self.length < 0 else f"a list of {self.length} values"
             raise ConfigError(f"{name} must be {many}. Received: {value!r}.")
@@ -85,6 +87,14 @@ class Setting:
         """Whether a value as a config file holds it is the setting's default."""
         written = list(self.default) if isinstance(self.default, tuple) else self.default
         return value in (self.default, written) or (self.default is None and value == NONE)
+
+    def _numbers(self, values: Sequence[object]) -> Sequence[object]:
+        """A list in which a flag's `1,28,28` are numbers; as it is where they are none."""
+        words = [word for one in values for word in (one.split(",") if isinstance(one, str) else [one])]
+        try:
+            return [self.type(word) if isinstance(word, str) else word for word in words]
+        except ValueError:
+            return values
 
     def _one(self, value: object, name: str, received: object) -> Any:
         """One value in the setting's type."""

@@ -3,8 +3,8 @@
 python experiments/plus/search.py experiments/plus/VARIANTS.toml OUT.json [--device cuda] [--only NAME …]
 
 The file has settings that all runs share, and a table per variant. Lists in `[sweep]` and in a variant's `sweep` are
-combined; the runs of a variant are trained as one stack. Results are written after each variant, so that nothing is lost
-when time runs out.
+combined; the runs of a variant are trained as one stack. Results are written after each variant: nothing is lost when
+time runs out.
 """
 
 from __future__ import annotations

@@ -73,6 +73,7 @@ def flag(setting: Setting, group: str = "") -> click.Option:
         return click.Option([f"--{dashed}/--no-{dashed}", setting.name], default=None, help=help)
     if setting.length == -1:
         help = f"{help}  [may be given several times]"
+        kind = str if setting.type in (int, float) else kind  # numbers may come as 1,28,28
         return click.Option([f"--{dashed}", setting.name], type=kind, default=None, multiple=True, help=help)
     nargs = setting.length or 1
     return click.Option([f"--{dashed}", setting.name], type=kind, default=None, nargs=nargs, help=help)

@@ -63,8 +63,9 @@ def command(
 ) -> int:
     """Serve a run to real clients: a Flower SuperLink, a proxy in front of it, and our app.
 
-    CONFIG is the TOML file that `fedsparsify run` takes. The server needs only the data set's test samples; clients
-    join with `fedsparsify join`. The Flower commands behind this are printed as they run.
+    CONFIG is the TOML file that `fedsparsify run` takes. The server needs test samples alone, or none where clients
+    evaluate: data = "clients", with shape and classes. Clients join with `fedsparsify join`. The Flower commands behind
+    this are printed as they run.
     """
     with uninterrupted():  # an interrupted import may leave half a module
         from ..federation.early_stopping import check_patience
@@ -84,8 +85,6 @@ def command(
     made, folder = _run_of(config, out, resume)
     if made.diagnose:
         raise ConfigError("diagnose looks at training samples, which a server does not have: leave it out.")
-    if made.evaluate != "server":
-        raise ConfigError(f"serve evaluates on the server's test samples. Received: evaluate {made.evaluate!r}.")
     check_patience(made)
     home = folder.path.resolve() / "flower"
     secured = Keys(keys) if keys else None

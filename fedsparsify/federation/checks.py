@@ -40,6 +40,11 @@ def check_network(config: RunConfig, dataset: Dataset) -> None:
             f'them, or evaluate on samples that clients hold out: evaluate = "clients" (--evaluate clients). '
             f"{SPLITTING}"
         )
+    if config.shape not in ((), dataset.shape) or config.classes not in (0, dataset.outputs):
+        raise DataError(
+            f"shape and classes must be those of {dataset.name}, {dataset.shape} and {dataset.outputs}; leave "
+            f"them out to take them from there. Received: {list(config.shape)} and {config.classes}."
+        )
     objective = objective_of(config, config.metrics, dataset.targets, dataset.classes)  # unknown names are refused here
     _check_augmentation(config, dataset)
     first, module = (_built(config, dataset) for _ in range(2))
@@ -184,7 +189,7 @@ def _loss(config: RunConfig, output: torch.Tensor, target: torch.Tensor) -> torc
 
 def _check_metrics(objective: Objective, dataset: Dataset, output: torch.Tensor) -> None:
     """Call every metric once, so that one that fails is named before the first round."""
-    target = torch.from_numpy(dataset.y_test[: len(output)])
+    target = torch.from_numpy((dataset.y_test if len(dataset.y_test) else dataset.y_train)[: len(output)])
     for metric in objective.metrics:
         metric(output, target)
 

@@ -56,7 +56,7 @@ class Entry:
     probe_loss: float | None = None
     client_bytes: dict[str, list[int]] = field(default_factory=dict)  # over a network: client → bytes down and up
     phases: dict[str, float] = field(default_factory=dict)  # over a network: seconds by what they went into
-    asked: int | None = None  # over a network: clients that were sent the model; in a simulation all answer
+    asked: int | None = None  # over a network: how often a model was sent to a client, to train or to evaluate
     answered: int | None = None  # over a network: clients that sent a model back, used or refused
     stopped: str = ""  # why the run stopped early after this round
     client_views: dict[str, dict[str, Any]] = field(default_factory=dict)  # metric → mean, worst, … by client

@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..aggregation.privacy import settled_noise
-from ..config import RunConfig
+from ..config import CLIENTS, RunConfig
 from ..data import Dataset, holdings
+from ..errors import ConfigError
 from ..state import under
 from ..stopping import listening
 from ..wire.files import atomic
@@ -65,6 +66,8 @@ def run(
         0.9
     """
     folder = RunFolder(Path(out)) if out is not None else None
+    if config.data == CLIENTS and dataset is None:
+        raise ConfigError(f'data "{CLIENTS}" is for `fedsparsify serve`: a simulation needs a data set.')
     with listening():
         dataset = prepared(config, dataset) if dataset else load_for(config)
         federation = Simulated(config, dataset, environment)

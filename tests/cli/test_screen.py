@@ -68,7 +68,6 @@ def test_a_round_tells_what_a_client_wrote(capsys):
         "client_bytes": {},
         "phases": {},
         "metrics": {},
-        "bounded": {},
         "empty": HOSTILE,
         "bounded": dict(zip(HOSTILE, HOSTILE, strict=True)),
     }

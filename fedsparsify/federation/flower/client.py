@@ -6,6 +6,7 @@ In: a `Question`. Out: an `Answer` with the trained model.
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -15,11 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
-from ...config import RunConfig
+from ...config import CLIENTS, RunConfig
 from ...data import DATASETS, load_samples, partition
 from ...data.dataset import channels_last
+from ...data.holdout import hold_out
 from ...data.inputs import Arrays, sizes_of
+from ...data.partition import Indices
 from ...errors import ConfigError, DataError
 from ...methods import ask_client
 from ...networks import build
@@ -27,11 +31,13 @@ from ...state import under
 from ...tasks import targets_of
 from ...training.flat import FlatModule
 from ...training.inputs import Samples
-from ...training.worker import Worker
+from ...training.objective import objective_of
+from ...training.worker import Worker, evaluate
 from ...wire.codec import encode
+from ..client_views import ClientEvaluation
 from ..prepared import as_network_takes
 from ..wired import as_model, decode_state, encode_state
-from .messages import Answer, Question
+from .messages import Answer, Evaluated, Question
 from .node_store import NodeStore
 from .task import Task
 
@@ -48,21 +54,19 @@ class Node:
     def answer(self, question: Question) -> Answer:
         """Run the client's half of a round."""
         began = time.perf_counter()
-        config = self.task.config
-        network = FlatModule(build(config.network, self.task.shape, self.task.outputs, config.seed), self._device())
-        layout = network.layout
-        model, lacks = self.store.received(question.model, layout.trainable, layout)
+        config, network = self.task.config, self._network()
+        model, lacks = self.store.received(question.model, network.layout.trainable, network.layout)
         if model is None:
             return Answer(question.round, question.client, lacks=lacks)
-        x, y = self.samples(question.client)
-        x = as_network_takes(config, build(config.network, self.task.shape, self.task.outputs, config.seed), x)
+        x, y = self._taken(question.client)
+        train, _ = self._divided(y, question.client)
         state = under(self.store.state(self.task.name, question.round), model)
         names = config.method.broadcasts
         received = decode_state(question.beside, names, model) if question.beside else {}
         worker = Worker(
             network,
             Samples.on(network.device, x, y),
-            np.arange(len(y)),
+            train,
             config,
             question.round,
             question.client,
@@ -85,6 +89,40 @@ class Node:
             fault=update.fault,
         )
 
+    def evaluate(self, question: Question) -> Evaluated:
+        """Evaluate a model on the samples that this client never trains on."""
+        network = self._network()
+        model, lacks = self.store.received(question.model, network.layout.trainable, network.layout)
+        if model is None:
+            return Evaluated(question.round, question.client, lacks=lacks)
+        x, y = self._taken(question.client)
+        _, held = self._divided(y, question.client)
+        if not held.size:
+            return Evaluated(question.round, question.client, fault=f"it holds out none of its {len(y):,} samples")
+        config = self.task.config
+        targets = targets_of(config.loss) or ("classes" if y.dtype == np.int64 else "values")
+        objective = objective_of(config, config.metrics, targets, self.task.outputs)
+        found = evaluate(network, model, Samples.on(network.device, x[held], y[held]), objective)
+        one = ClientEvaluation.of(held.size, found)
+        return Evaluated(question.round, question.client, one.samples, json.dumps(dict(one.metrics)))
+
+    def _build(self) -> nn.Module:
+        config = self.task.config
+        return build(config.network, self.task.shape, self.task.outputs, config.seed)
+
+    def _network(self) -> FlatModule:
+        return FlatModule(self._build(), self._device())
+
+    def _taken(self, client: int) -> tuple[Arrays, NDArray[Any]]:
+        """The client's samples, of the type that the network takes."""
+        x, y = self.samples(client)
+        return as_network_takes(self.task.config, self._build(), x), y
+
+    def _divided(self, labels: NDArray[Any], client: int) -> tuple[Indices, Indices]:
+        """The samples to train on and those that are held out, as in a simulation."""
+        config = self.task.config
+        return hold_out(labels, np.arange(len(labels)), config.holdout, config.seed, client)
+
     def _device(self) -> torch.device:
         try:
             return torch.zeros(0, device=self.device).device
@@ -97,6 +135,10 @@ class Node:
         if self.data != config.data:
             own = load_samples(self.data, targets_of(config.loss))
             x, y = own.x_train, own.y_train
+        elif config.data == CLIENTS:
+            raise DataError(
+                "the clients of this run bring samples of their own: join --data FILE.npz or module:function."
+            )
         elif config.data in DATASETS:
             part = f"{config.data} {config.loss} {config.clients} {config.split} {config.seed} {client}"
             key = hashlib.blake2b(part.encode(), digest_size=8).hexdigest()

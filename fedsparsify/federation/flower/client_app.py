@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 
 from ...errors import ClientError, ConfigError
 from ...text import described
-from .messages import Answer, Hello, Question
+from .messages import Answer, Evaluated, Hello, Question
 from .node_store import NodeStore
 from .overdue import Overdue, until_overdue
 
@@ -82,6 +82,18 @@ def _answer(question: Question, context: Context) -> Answer:
         LOG.error("%s", answer.fault)
         return replace(answer, fault=f"its half of the round failed ({IN_LOG})")
     return answer
+
+
+@app.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    """Evaluate a model on the samples that this client holds out."""
+    question = Question.read(message.content)
+    try:
+        with until_overdue(message.metadata.created_at, question.seconds), errors_stay_here(context.node_config):
+            answer = _node(context).evaluate(question)
+    except (ClientError, Overdue) as error:
+        answer = Evaluated(question.round, question.client, fault=str(error))
+    return Message(answer.content(), reply_to=message)
 
 
 def _node(context: Context) -> Node:

@@ -6,6 +6,7 @@ has its own record: Flower stores equal objects once, so that a model for ten cl
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -14,6 +15,8 @@ from flwr.app import ConfigRecord, RecordDict
 from ...errors import WireError
 from ...model import Layout
 
+MOST_METRICS, MOST_NAME = 100, 100
+MOST_SAMPLES = 1 << 40
 SPARE_BYTES = 1 << 20  # names and headers beside a model's values
 RECORD, MODEL = "fedsparsify", "fedsparsify-model"
 KINDS = {"int": int, "float": float, "bytes": bytes, "str": str}
@@ -77,6 +80,31 @@ class Answer(Fields):
     beside: bytes = b""  # what the method uploads
     lacks: bytes = b""
     fault: str = ""
+
+
+@dataclass(frozen=True)
+class Evaluated(Fields):
+    """What a client measured of a model on the samples that it holds out; or what it lacks, or why it did not."""
+
+    round: int
+    client: int
+    samples: int = 0
+    metrics: str = ""  # each by its name, as JSON
+    lacks: bytes = b""
+    fault: str = ""
+
+    def evaluation(self) -> tuple[int, dict[str, float]]:
+        """How many samples it was, and the metrics, checked: the sender is not trusted."""
+        try:
+            found = json.loads(self.metrics)
+            metrics = {str(name): float(value) for name, value in found.items()}
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise WireError(f"its metrics are not numbers by name: {error}") from error
+        if len(metrics) > MOST_METRICS or max(map(len, metrics), default=0) > MOST_NAME:
+            raise WireError(f"it sent {len(metrics):,} metrics; at most {MOST_METRICS} of short names are taken")
+        if not 0 < self.samples < MOST_SAMPLES:
+            raise WireError(f"it evaluated on {self.samples:,} samples")
+        return self.samples, metrics
 
 
 @dataclass(frozen=True)

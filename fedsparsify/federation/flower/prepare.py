@@ -16,9 +16,9 @@ from ...training.step_times import step_times
 from ..checks import check_network
 from ..environment import build_for
 from ..folder import RunFolder
-from ..prepared import load_for
 from ..run import settled
 from .messages import SPARE_BYTES, most_bytes
+from .server_data import server_dataset
 from .task import Task
 
 
@@ -26,7 +26,7 @@ def make_task(config: RunConfig, folder: RunFolder) -> Task:
     """The task of a run in that folder: the same whenever it is made, so that a resumed run goes by the same name."""
     if config.diagnose:
         raise ConfigError("diagnose needs the clients' samples, which a server over a network does not have.")
-    dataset = load_for(config)
+    dataset = server_dataset(config)
     check_network(config, dataset)
     check_fits(config.method, model_of(build_for(config, dataset)))
 

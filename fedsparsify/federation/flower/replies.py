@@ -9,6 +9,7 @@ from math import isfinite
 from flwr.app import Message
 
 from ...errors import WireError
+from ..client_views import ClientEvaluation, client_views
 from .messages import RECORD, Answer
 
 
@@ -45,6 +46,17 @@ def averageable(replies: Sequence[Message], weight: str) -> tuple[list[Message],
         if shape != usual[0][0]:
             bad.append((reply.metadata.src_node_id, "its metrics have other names or lengths than those of most nodes"))
     return [reply for reply, shape in good if shape == usual[0][0]], bad
+
+
+def spread(replies: Sequence[Message], weight: str) -> dict[str, float]:
+    """Per metric that is a number: `-worst`, that of the client for which the model is worst, and `-spread`."""
+    seen: dict[int, ClientEvaluation] = {}
+    for reply in replies:
+        [metrics] = reply.content.metric_records.values()
+        numbers = {name: float(value) for name, value in metrics.items() if not isinstance(value, list)}
+        seen[reply.metadata.src_node_id] = ClientEvaluation(1, {n: v for n, v in numbers.items() if n != weight})
+    views = client_views(seen)
+    return {f"{name}-{key}": view[key] for name, view in views.items() for key in ("worst", "spread")}
 
 
 def _fault_and_shape(reply: Message, weight: str) -> tuple[str, object]:

@@ -30,19 +30,20 @@ from ...text import plain
 from ...training.flat import FlatModule
 from ...training.worker import Evaluation, evaluate
 from ...wire.codec import decode, encode, mask_name
+from ..client_views import ClientEvaluation, seen_by_clients
 from ..environment import Environment, build_for, objective_for, participants
 from ..known_masks import KnownMasks
 from ..ledger import Entry
 from ..wired import as_model, decode_state, encode_state
 from .attendance import Attendance
 from .connected_nodes import ConnectedNodes
-from .messages import Answer, Hello, Question, most_bytes
+from .messages import MOST_SAMPLES, Answer, Evaluated, Hello, Question, most_bytes
 from .serve_settings import ServeSettings
 
 LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
 POLL_SECONDS = 0.2
+OVERLAPPING = ("slowest client", "evaluate at clients")  # phases that others count as well
 PULLED_AT_ONCE = 64 << 20  # bytes of dense models that may wait in memory: small ones are pulled many at a time
-MOST_SAMPLES = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class SentQuestion:
     node: int
     round: int
     whole: bool  # whether it had the whole model, mask included
+    evaluates: bool = False
 
 
 class Networked:
@@ -65,10 +67,10 @@ class Networked:
         grid: Grid,
         known_masks: KnownMasks,
         waiting: ServeSettings,
-        nodes: int,
+        nodes: int | None = None,
     ) -> None:
         self._config, self._dataset, self._grid, self.known_masks = config, dataset, grid, known_masks
-        self._waiting, self._admitted = waiting, nodes
+        self._waiting, self._admitted = waiting, config.clients if nodes is None else nodes
         self.environment, self.objective = Environment(config, dataset), objective_for(config, dataset)
         self._network = FlatModule(build_for(config, dataset), self.environment.device)
         self.kept: dict[int, State] = {}  # it stays with the clients
@@ -77,6 +79,7 @@ class Networked:
         self._overdue: dict[str, SentQuestion] = {}  # until they are answered, or Flower says that they expired
         self._answered: dict[str, SentQuestion] = {}
         self._gathered = False  # whether the clients were waited for
+        self._round = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -84,6 +87,7 @@ class Networked:
         self._bytes: dict[int, list[int]] = {}
         self._phases: dict[str, float] = {}
         self._unanswered = 0  # parameters sent to clients that gave no answer
+        self._sent = 0  # models that were sent, the second time to a node that lacked its mask apart
         self.absent: set[int] = set()  # wanted clients that were not connected, not asked or not in time
 
     def initial(self) -> SparseModel:
@@ -95,12 +99,51 @@ class Networked:
         return self.environment.graph.of_model(self._network, model)
 
     def evaluate(self, model: SparseModel) -> Evaluation:
-        """Accuracy, loss and metrics on the server's test samples."""
-        return evaluate(self._network, model, self.environment.test, self.objective)
+        """How good a model is: on the server's test samples, for each client on the samples it holds out, or both."""
+        who = self._config.evaluate
+        server = evaluate(self._network, model, self.environment.test, self.objective) if who != "clients" else None
+        if server and who == "server":
+            return server
+        with self._phase("evaluate at clients"):
+            return seen_by_clients(server, self._seen_by_clients(model))
+
+    def _seen_by_clients(self, model: SparseModel) -> dict[int, ClientEvaluation]:
+        """What the connected clients measure of a model, apart from those that were late in this round."""
+        round, found = self._round, {}
+        nodes = self._nodes.present()
+        to = [(client, node, False) for client, node in sorted(nodes.items()) if client not in self.absent]
+        pending = self._send(round, model, b"", to, MessageType.EVALUATE)
+        deadline = time.monotonic() + self._waiting.deadline
+        while pending and time.monotonic() < deadline:
+            for asked, reply in self._replies(pending, model.layout):
+                try:
+                    answer = _evaluated(reply, asked)
+                    if answer.lacks and not asked.whole:
+                        pending |= self._send(
+                            round, model, b"", [(asked.client, asked.node, True)], MessageType.EVALUATE
+                        )
+                        continue
+                    found[asked.client] = ClientEvaluation(*answer.evaluation())
+                except FedSparsifyError as error:
+                    self.refused[f"client {asked.client}, evaluation"] = plain(str(error))
+                    continue
+                self.known_masks.sent(asked.client, round + 1, model.host_mask)  # it is the next round's
+        self._give_up(pending, round)
+        return found
+
+    def _give_up(self, pending: dict[str, SentQuestion], round: int) -> None:
+        """Go on without the clients whose answers are not here."""
+        for asked in pending.values():
+            what = ", evaluation" if asked.evaluates else ""
+            self.refused[f"client {asked.client}{what}"] = f"no answer within {self._waiting.deadline:g} s"
+            self._attendance.missed(asked.client, round)
+            self.absent.add(asked.client)
+        self._overdue |= pending
 
     def ask(self, method: Method, round: int, model: SparseModel, sent: State | None = None) -> Iterator[Update]:
         """The clients' answers, as they come."""
         self._begin()
+        self._round = round
         beside = encode_state(sent, model) if sent else b""
         self._answered.clear()
         wanted = participants(self._config, round, cohort_of(method, round))
@@ -134,11 +177,7 @@ class Networked:
                 self.known_masks.sent(asked.client, round, model.host_mask)
                 self._unanswered -= model.nonzero
                 yield update
-        for asked in pending.values():
-            self.refused[f"client {asked.client}"] = f"no answer within {self._waiting.deadline:g} s"
-            self._attendance.missed(asked.client, round)
-            self.absent.add(asked.client)
-        self._overdue |= pending
+        self._give_up(pending, round)
 
     def leave_out(self, refused: Mapping[str, str]) -> None:
         """Record that answers could not be used: a round that needs more clients waits for others first."""
@@ -152,15 +191,15 @@ class Networked:
 
     def with_network_facts(self, entry: Entry) -> Entry:
         """A round's entry with what is known only over a network: refusals, bytes per client, phases."""
+        self._note_failures(entry.refused)
         if self._config.private:  # all of these tell who took part
             return entry
-        known = sum(self._phases.values()) - self._phases.get("slowest client", 0.0)
+        known = sum(seconds for name, seconds in self._phases.items() if name not in OVERLAPPING)
         phases = self._phases | {"merge and evaluate": max(entry.seconds - known, 0.0)}
-        self._note_failures(entry.refused)
         return replace(
             entry,
             refused=entry.refused | self.refused,
-            asked=len(self._bytes),
+            asked=self._sent,
             answered=entry.clients + len(entry.refused),
             download_params=entry.download_params + self._unanswered,
             download_bytes=sum(down for down, _ in self._bytes.values()),
@@ -196,7 +235,12 @@ class Networked:
             del self.known_masks.seen[client]
 
     def _send(
-        self, round: int, model: SparseModel, beside: bytes, to: Iterable[tuple[int, int, bool]]
+        self,
+        round: int,
+        model: SparseModel,
+        beside: bytes,
+        to: Iterable[tuple[int, int, bool]],
+        kind: str = MessageType.TRAIN,
     ) -> dict[str, SentQuestion]:
         """Ask the clients (client, node, whole); clients that have the same mask are sent the same blob."""
         blobs: dict[int | None, bytes] = {}
@@ -208,10 +252,11 @@ class Networked:
                     blobs[version] = self._encoded(model, self.known_masks.mask(version, model.layout.trainable))
                 question = Question(round, client, blobs[version], beside, self._waiting.deadline)
                 ttl = self._waiting.deadline + 60
-                messages.append(Message(question.content(), node, MessageType.TRAIN, ttl=ttl, group_id=str(round)))
-                asked.append(SentQuestion(client, node, round, whole))
+                messages.append(Message(question.content(), node, kind, ttl=ttl, group_id=str(round)))
+                asked.append(SentQuestion(client, node, round, whole, kind == MessageType.EVALUATE))
                 self._count(client, down=len(question.model) + len(beside))
                 self._unanswered += 0 if whole else model.nonzero
+                self._sent += not whole
         with self._phase("send"):
             ids = [id for message in messages for id in self._grid.push_messages([message])]
         for one in (one for id, one in zip(ids, asked, strict=True) if not id):
@@ -238,7 +283,8 @@ class Networked:
                 elif asked := self._overdue.pop(id, None):
                     if not reply.has_error():
                         self._attendance.came_late(asked.client, asked.round)
-                        name = f"client {asked.client}, round {asked.round}"
+                        what = ", evaluation" if asked.evaluates else ""
+                        name = f"client {asked.client}, round {asked.round}{what}"
                         self.refused[name] = "its answer came after the deadline"
                 elif asked := self._answered.get(id):
                     self.refused[f"client {asked.client}, again"] = "it answered twice; the first answer counts"
@@ -283,3 +329,15 @@ class Networked:
         began = time.perf_counter()
         yield
         self._phases[name] = self._phases.get(name, 0.0) + time.perf_counter() - began
+
+
+def _evaluated(reply: Message, asked: SentQuestion) -> Evaluated:
+    """What a client measured, checked to be of this question."""
+    if reply.has_error():
+        raise WireError(f"Flower says: {reply.error.reason or 'no reason'} (code {reply.error.code})")
+    answer = Evaluated.read(reply.content)
+    if (answer.round, answer.client) != (asked.round, asked.client):
+        raise WireError(f"it answers as client {answer.client} for round {answer.round}")
+    if answer.fault:
+        raise ClientError(answer.fault)
+    return answer

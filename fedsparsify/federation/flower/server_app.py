@@ -24,11 +24,11 @@ from ..folder import RunFolder
 from ..journal import Journal, Result
 from ..ledger import Entry
 from ..lock import held
-from ..prepared import load_for
 from ..rounds import Played, TooFewAnswers, run_rounds
 from .processes import STOPPED
 from .serve_settings import ServeSettings
 from .server import Networked
+from .server_data import server_dataset
 from .task import Task
 
 LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
@@ -51,7 +51,7 @@ def run_over_grid(grid: Grid, found: Mapping[str, object]) -> Result:
     task = Task.read(found)
     given = {name: found[name] for name in settings(ServeSettings) if name in found}
     waiting = ServeSettings(**read_settings(ServeSettings, given, "serve"))
-    config, dataset = task.config, load_for(task.config)
+    config, dataset = task.config, server_dataset(task.config)
     folder = RunFolder(Path(str(found["out"])))
     with held(folder.path, ENDING_SECONDS):
         journal = Journal(config, folder, resume=bool(found.get("resume", False)))

@@ -30,7 +30,7 @@ from ...text import plain
 from ...wire.codec import decode, encode
 from ..known_masks import KnownMasks
 from .messages import RECORD, Answer, ModQuestion, most_bytes
-from .replies import averageable, from_mod, lacks_mask
+from .replies import averageable, from_mod, lacks_mask, spread
 from .tensors import arrays_differ, arrays_of, layout_of, weights_of
 
 LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
@@ -44,7 +44,9 @@ class SparseStrategy(FedAvg):
     must be the same. `settings` are the method's own, and those of `FedAvg` go by their names. So do a run's settings
     of merging (`merge`, `hostile`, `max_samples`, `norm_bound`) and of differential privacy (`epsilon`, `delta`,
     `dp_noise`, `dp_clip`), which needs `clients`, the number of nodes in all. The metrics of a round say its
-    `sparsity`, and how many bytes its models took or, of a private run, its `epsilon`.
+    `sparsity`, and how many bytes its models took or, of a private run, its `epsilon`. Those of an evaluation at
+    clients say, beside the mean of each metric, its `-worst` client and its `-spread`, the standard deviation over
+    clients.
 
     A node's failure (an error, a damaged answer, metrics that do not fit the others') is logged and left out of the
     round. A run none of whose clients has the mod stops in its first round. Other strategies cannot be wrapped around
@@ -328,7 +330,12 @@ class SparseStrategy(FedAvg):
             if not lacks_mask(reply):
                 self._known_masks.sent(reply.metadata.src_node_id, 2 * server_round + 1, model.host_mask)
         failed = [reply for reply in answers if reply.has_error()]
-        return super().aggregate_evaluate(server_round, failed + self._averageable(server_round, good))
+        usable = self._averageable(server_round, good)
+        metrics = super().aggregate_evaluate(server_round, failed + usable)
+        if metrics is not None:
+            for name, value in spread(usable, self.weighted_by_key).items():
+                metrics.setdefault(name, value)
+        return metrics
 
     def _averageable(self, round: int, replies: list[Message]) -> list[Message]:
         """Those whose metrics can be averaged; the others are named."""

@@ -34,6 +34,9 @@ class FakeGrid:
         self.clients: dict[int, int | None] = {100 + client: client for client in range(clients)}
         self.connected = set(self.clients)
         self.questions: list[Question] = []
+        self.evaluations: list[Question] = []
+        self.data: dict[int, str] = {}  # node → its own samples
+        self.judge = lambda question, work: [work()]  # what comes back for a question to evaluate
         self._ids, self._ready = count(1), {}
         TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # as in a ServerApp's process
 
@@ -53,6 +56,10 @@ class FakeGrid:
             self._ready[id] = [app(message, context)]
             return id
         question = Question.read(message.content)
+        if message.metadata.message_type == MessageType.EVALUATE:
+            self.evaluations.append(question)
+            self._ready[id] = self.judge(question, lambda: app(message, context))
+            return id
         self.questions.append(question)
         answers = self.behave(question, lambda: Answer.read(app(message, context).content))
         contents = [answer.content() if isinstance(answer, Answer) else answer for answer in answers]
@@ -62,6 +69,7 @@ class FakeGrid:
     def _context(self, node: int) -> Context:
         client = self.clients[node]
         named = {} if client is None else {"client": client}
+        named |= {"data": self.data[node]} if node in self.data else {}
         return Context(1, node, {"folder": str(self.folder / str(node))} | named, RecordDict(), self.settings)
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:

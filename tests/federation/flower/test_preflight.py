@@ -90,20 +90,23 @@ def test_data_that_are_not_there_are_noticed_at_once(tmp_path, elsewhere):
     assert "there is no file gone.npz" in said([*command, "--key", str(tmp_path / "keys/node-0"), "--data", "gone.npz"])
 
 
-def expire(monkeypatch, folder, names: list[str], hosts=("127.0.0.1",)) -> None:
-    """Keys of which the certificates of those names ended yesterday."""
-    make, now, day = certificates._certificate, datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+def expire(monkeypatch, folder, which: str) -> None:
+    """Keys of which the certificate of the `server` or of the `ca` ended some weeks ago."""
+    make_keys(folder, ["127.0.0.1"], 1)
+    now = certificates._now
+    ca_key, key = certificates.new_key(), certificates.new_key()
 
-    def made(name, key, issuer, signer, hosts, ends):
-        if name not in names:
-            return make(name, key, issuer, signer, hosts, max(ends, now + day))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(certificates, "_now", lambda: now - 366 * day)
-            return make(name, key, issuer, signer, hosts, now - day)
+    def made(past: bool, make):
+        then = now() - datetime.timedelta(days=400 if past else 0)
+        monkeypatch.setattr(certificates, "_now", lambda: then)
+        return make()
 
-    monkeypatch.setattr(certificates, "_certificate", made)
-    make_keys(folder, list(hosts), 1)
+    ca = made(which == "ca", lambda: certificates.authority(ca_key, 365))
+    server = made(True, lambda: certificates.server_certificate(key, ca, ca_key, ["127.0.0.1"], 365))
     monkeypatch.undo()
+    (folder / "ca.crt").write_bytes(certificates.pem([ca]))
+    (folder / "server.crt").write_bytes(certificates.pem([server]))
+    (folder / "server.key").write_bytes(certificates.private_pem(key))
 
 
 @contextmanager
@@ -133,7 +136,7 @@ def tls_server(folder):
 
 
 def test_an_expired_certificate_is_named_as_such(tmp_path, monkeypatch):
-    expire(monkeypatch, tmp_path / "keys", ["127.0.0.1"])
+    expire(monkeypatch, tmp_path / "keys", "server")
     keys = tmp_path / "keys"
     with pytest.raises(ConfigError, match=r"server\.crt expired on \d{4}-\d\d-\d\d"):
         Keys(keys).check()
@@ -146,7 +149,7 @@ def test_an_expired_certificate_is_named_as_such(tmp_path, monkeypatch):
 
 def test_an_expired_authority_is_named_as_such(tmp_path, monkeypatch):
     keys = tmp_path / "keys"
-    expire(monkeypatch, keys, ["fedsparsify CA"])
+    expire(monkeypatch, keys, "ca")
     with pytest.raises(ConfigError, match=r"ca\.crt expired on"):
         Keys(keys).check()
     with pytest.raises(ConfigError, match=r"ca\.crt expired on .* Ask the server's operator"):

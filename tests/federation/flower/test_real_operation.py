@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,8 @@ import numpy as np
 import pytest
 from real import Processes, descendants
 
-from fedsparsify import RunConfig
+from fedsparsify import RunConfig, load_dataset
+from fedsparsify.data import partition
 from fedsparsify.federation.ledger import read_history
 
 pytestmark = [
@@ -124,6 +126,27 @@ def test_a_run_waits_for_others_where_a_client_is_refused(tmp_path):
     entries = read_history(federation.out / "history.jsonl")
     assert [entry.clients for entry in entries] == [2, 2] and all("client 1" in entry.refused for entry in entries)
     assert "lower lr" not in log.read_text() and "no client answered" not in log.read_text()
+
+
+def test_hospitals_without_any_data_at_the_server(tmp_path):
+    """A config of a shape and classes; each client has a file of its own, and evaluates on what it holds out."""
+    digits = load_dataset("digits")
+    config = RunConfig(data="clients", shape=(1, 8, 8), classes=10, lr=0.1, clients=2, rounds=3, epochs=2, sparsity=0.9)
+    for client, part in enumerate(partition(digits.y_train, 2, "iid", config.seed)):
+        np.savez(tmp_path / f"hospital-{client}.npz", x_train=digits.x_train[part], y_train=digits.y_train[part])
+    with Processes(tmp_path, config) as federation:
+        serve = federation.serve()
+        for client in range(2):
+            federation.join(client, "--data", f"hospital-{client}.npz")
+        assert serve.wait(600) == 0, federation.words("serve")
+    entries = read_history(federation.out / "history.jsonl")
+    views = [entry.client_views["accuracy"] for entry in entries]
+    print(json.dumps(views), [entry.phases for entry in entries])
+    assert all(view["clients"] == 2 and view["worst"] <= view["mean"] for view in views)
+    assert [entry.accuracy for entry in entries] == pytest.approx([view["mean"] for view in views])
+    assert views[-1]["mean"] > 0.5 and (federation.out / "report.html").exists()
+    words = " ".join(federation.words("serve").split())
+    assert "worst client" in words and "spread" in words
 
 
 def signal_all(pids: list[int], number: signal.Signals) -> None:

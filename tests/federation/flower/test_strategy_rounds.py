@@ -397,3 +397,15 @@ def test_one_client_without_the_mod_is_left_out_and_named(tmp_path, caplog):
     rounds_of(strategy, Grid(app_of(), tmp_path, spoil), 2)
     assert caplog.text.count("node 10 is left out: the message has no record 'fedsparsify'") == 2
     assert "sparse_mod" in caplog.text and strategy.model.sparsity == pytest.approx(0.9, abs=0.01)
+
+
+def test_evaluation_at_clients_says_the_worst_and_the_spread(tmp_path):
+    def measured(message, context):
+        return {"accuracy": {10: 0.9, 11: 0.5, 12: 0.7}[context.node_id], "eval_loss": float(context.node_id)}
+
+    strategy = SparseStrategy(sparsity=0.9, min_available_nodes=3)
+    result = rounds_of(strategy, Grid(app_of(measured=measured), tmp_path, nodes=3), 2)
+    found = result.evaluate_metrics_clientapp[2]
+    assert found["accuracy"] == pytest.approx(0.7) and found["accuracy-worst"] == 0.5
+    assert found["accuracy-spread"] == pytest.approx(np.std([0.9, 0.5, 0.7])) and found["eval_loss-worst"] == 12.0
+    assert not {"num-examples-worst", "num-examples-spread"} & {*found}
