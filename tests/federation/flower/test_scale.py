@@ -35,6 +35,6 @@ def test_answers_are_dropped_as_they_are_added(monkeypatch, together):
     federation = server.Networked(network, load_dataset("digits"), Clients(30), KnownMasks(), ServeSettings())
     model = federation.initial()
     monkeypatch.setattr(server, "PULLED_AT_ONCE", together * (4 * model.layout.total + 1))
-    rounds = [entry for _, entry in run_rounds(federation, network.method, model, 1, 2, 0)]
+    rounds = [played.entry for played in run_rounds(federation, network.method, model, 1, 2, 0)]
     assert [entry.clients for entry in rounds] == [30, 30] and not rounds[1].refused
     assert len(most) > 20 and max(most[2:]) <= 2 * together + 1  # those in hand, and those that come
