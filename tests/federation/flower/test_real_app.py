@@ -100,6 +100,7 @@ def main(grid, context):
 
 @pytest.mark.flower
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`verify=<str>` is deprecated:DeprecationWarning")  # Flower's own client
 @pytest.mark.skipif(sys.platform != "linux", reason="starts and ends processes as Linux does")
 def test_an_ordinary_app_becomes_sparse(tmp_path):
     app = tmp_path / "app"
