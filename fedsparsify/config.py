@@ -128,8 +128,6 @@ class RunConfig(MergeSettings, Training):
         mine = {field: getattr(self, field) for field in settings(RunConfig)}
         for name, value in read_settings(RunConfig, mine, "a run").items():
             object.__setattr__(self, name, value)
-        words = [word.strip() for text in self.metrics for word in text.split(",")]  # also of --metrics r2,mae
-        object.__setattr__(self, "metrics", tuple(filter(None, words)))
         with Blaming(kind, "__init__"):
             method = kind(**table, rounds=self.rounds)
         check_unchanging(method)
@@ -199,9 +197,10 @@ class RunConfig(MergeSettings, Training):
 
     def _watched(self) -> tuple[str, ...]:
         """What early stopping can watch: accuracy where there is one, the run's metrics, and losses."""
-        targets = targets_of(self.loss)
+        targets = targets_of(self.loss) if isinstance(self.loss, str) else None
         accuracy = ("accuracy",) if targets in (None, "classes") else ()
-        metrics = metrics_of(self.metrics, targets) if targets else tuple(self.metrics)
+        named = [name for name in self.metrics if isinstance(name, str)] if isinstance(self.metrics, tuple) else []
+        metrics = metrics_of(named, targets) if targets else tuple(named)
         return tuple(dict.fromkeys((*accuracy, *metrics, "loss", "train_loss")))
 
     @property

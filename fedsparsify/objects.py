@@ -20,7 +20,7 @@ import numpy as np
 from .data import Dataset, as_dataset
 from .data.inputs import arrays_of
 from .errors import ConfigError
-from .plugins import ObjectName
+from .plugins import ObjectName, describes_object
 
 
 def with_names(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,9 +33,19 @@ def with_names(table: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("loss", "split"):
         if callable(made.get(name)):
             made[name] = name_of(made[name])
-    if isinstance(metrics := made.get("metrics"), list | tuple):
-        made["metrics"] = tuple(name_of(one) if callable(one) else one for one in metrics)
+    if (metrics := made.get("metrics")) is not None:
+        made["metrics"] = _metric_names(metrics)
     return made
+
+
+def _metric_names(given: Any) -> Any:
+    """Names of metrics: one or several, of which each text may hold several (`r2,mae`)."""
+    several = given if isinstance(given, list | tuple) else [given]
+    if not all(isinstance(one, str) or callable(one) for one in several):
+        return given
+    names = [name_of(one) if callable(one) else one for one in several]
+    words = [[name] if describes_object(name) else name.split(",") for name in names]
+    return tuple(word if describes_object(word) else word.strip() for some in words for word in some if word.strip())
 
 
 def name_of(value: Any) -> str:

@@ -15,12 +15,13 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from fedsparsify import Fit, Method, RunConfig, load_dataset, option, run
-from fedsparsify.config import load_config, to_toml
+from fedsparsify.config import load_config, make_config, to_toml
 from fedsparsify.data import Dataset
 from fedsparsify.errors import ConfigError, DataError, RunError
 from fedsparsify.federation.sweep import expand, sweep
 from fedsparsify.networks import fc
 from fedsparsify.notices import Notice
+from fedsparsify.toml import loads
 
 SMALL = {"rounds": 2, "epochs": 1, "clients": 2, "method": "fedavg"}
 
@@ -149,6 +150,19 @@ def test_losses_metrics_and_splits():
     names = list(result.history[-1].metrics)
     assert names[0].startswith("<function test_objects:") and names[1] == "top-5"
     assert result.history[-1].metrics[names[0]] == pytest.approx(-result.history[-1].accuracy, abs=1e-6)
+
+
+@pytest.mark.parametrize("given", ["r2,mae", ["r2", "mae"], ("r2, mae",), ["r2,mae"]])
+def test_metrics_are_one_list_however_they_are_written(given):
+    config = RunConfig(loss="mse", metrics=given, patience=3)
+    assert config.metrics == ("r2", "mae") and config.stop_on == "r2"
+    assert make_config(loads(to_toml(config))) == config
+
+
+@pytest.mark.parametrize("wrong", [{"metrics": 3}, {"metrics": [[]]}, {"loss": []}, {"loss": 3}, {"split": 3}])
+def test_what_is_neither_a_name_nor_an_object_is_refused(wrong):
+    with pytest.raises(ConfigError, match=f"{next(iter(wrong))} must be"):
+        RunConfig(**wrong)
 
 
 def test_sweeps_take_objects(tmp_path):

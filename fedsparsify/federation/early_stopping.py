@@ -76,5 +76,5 @@ def check_patience(config: RunConfig) -> None:
         notice(
             f"patience {config.patience} has no effect: the final sparsity is reached in round {settled} of "
             f"{config.rounds}, and only rounds after it count. More rounds, less patience or a schedule that ends "
-            f"earlier would let the run stop."
+            f"earlier (--end) would let the run stop."
         )

@@ -9,8 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from fedsparsify import RunConfig, load_dataset, partition, run
+from fedsparsify.data import Dataset
 from fedsparsify.data.holdout import hold_out
 from fedsparsify.errors import ConfigError, DataError
 from fedsparsify.federation.client_views import ClientEvaluation, client_views, lower_is_better
@@ -166,3 +168,30 @@ def test_runs_of_a_sweep_are_those_of_one_alone(tmp_path):
         alone = run(planned.config).history[-1].client_views
         together = read_history(tmp_path / planned.name / "history.jsonl")[-1].client_views
         assert together["accuracy"] == alone["accuracy"]
+
+
+@pytest.mark.parametrize("kind", ["values", "labels", "pixels"])
+def test_any_targets_and_metrics_are_those_of_each_client_alone(kind):
+    rng = np.random.default_rng(0)
+    x = rng.random((60, 1, 4, 4), np.float32)
+    y = {
+        "values": rng.random((60, 2)),
+        "labels": rng.random((60, 3)) < 0.5,
+        "pixels": rng.integers(0, 2, (60, 4, 4)),
+    }[kind]
+    data = Dataset("mine", x, y, x[:0], y[:0])
+    network = nn.Conv2d(1, 2, 1) if kind == "pixels" else nn.Sequential(nn.Flatten(), nn.Linear(16, y.shape[1]))
+    loss = {"values": "mse", "labels": "bce", "pixels": "cross-entropy"}[kind]
+    made = config(evaluate="clients", split="iid", data=data, network=network, loss=loss)
+    simulated = Simulated(made, data)
+    model = simulated.initial()
+    found = simulated.evaluate(model)
+    flat = FlatModule(build_for(made, data), torch.device("cpu"))
+    for client, held in simulated._held.items():
+        samples = Samples.on(flat.device, data.x_train[held], data.y_train[held])
+        alone = ClientEvaluation.of(held.size, evaluate(flat, model, samples, simulated.objective))
+        assert alone.metrics.keys() == found.client_views.keys()
+        for name, value in alone.metrics.items():
+            assert found.client_views[name]["by_client"][f"client {client}"] == pytest.approx(value, rel=1e-5), name
+    assert found.loss == found.client_views["loss"]["mean"]
+    assert all(found.metrics[name] == found.client_views[name]["mean"] for name in found.metrics)
