@@ -1,6 +1,6 @@
 """What hostile clients cost: accuracy by attack, number of hostile clients and merge rule, FashionMNIST at 0.95.
 
-    python benchmarks/hostile_clients.py --rounds 30
+    python benchmarks/hostile_clients.py --rounds 20
     python benchmarks/hostile_clients.py --fill docs/robustness.md
 
 Every run of a column has the same seed, data and honest clients. Finished runs are kept in the JSON file, and a second
@@ -165,7 +165,7 @@ def fill(page: Path, text: str) -> None:
 def main() -> None:
     """Run what is missing, or show what there is."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--split", default="iid")
     parser.add_argument("--device", default="cpu")
