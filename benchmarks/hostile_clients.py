@@ -1,7 +1,7 @@
 """What hostile clients cost: accuracy by attack, number of hostile clients and merge rule, FashionMNIST at 0.95.
 
-    python benchmarks/hostile_clients.py --rounds 30 --out hostile.json
-    python benchmarks/hostile_clients.py --out hostile.json --fill docs/robustness.md
+    python benchmarks/hostile_clients.py --rounds 20
+    python benchmarks/hostile_clients.py --fill docs/robustness.md
 
 Every run of a column has the same seed, data and honest clients. Finished runs are kept in the JSON file, and a second
 call goes on with those that are missing.
@@ -165,11 +165,11 @@ def fill(page: Path, text: str) -> None:
 def main() -> None:
     """Run what is missing, or show what there is."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--split", default="iid")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path, default=Path("hostile.json"))
+    parser.add_argument("--out", type=Path, default=Path("results/hostile_clients.json"))
     parser.add_argument("--minutes", type=float, default=4.0, help="stop after so long; a second call goes on")
     parser.add_argument("--only", default="", help="attacks to run, separated by semicolons")
     parser.add_argument("--rules", default=",".join(RULES), help="rules to run, separated by commas")

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-EPSILONS = (1.0, 2.0, 4.0, 8.0, 16.0)
+EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 SPARSITIES = (0.0, 0.9, 0.99)
 DELTA, RATE, CLIENTS = 1e-5, 0.1, 1000
 

@@ -167,7 +167,7 @@ class RunConfig(MergeSettings, Training):
             raise ConfigError(f"wire_precision needs the wire. Received: {self.wire_precision!r} with wire off.")
         self.check_merging(self.method, self.method_name)
         usual = {"diagnose": False, "min_clients": 1, "evaluate": "server", "max_samples": 0}
-        others = {name: (getattr(self, name, value), value) for name, value in usual.items()}
+        others = {name: (getattr(self, name), value) for name, value in usual.items()}
         self.check_privacy(self.method, self.method_name, self.clients, others)
         parse_split(self.split)
         check_task(self.loss, self.metrics)

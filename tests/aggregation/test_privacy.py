@@ -218,6 +218,8 @@ def test_which_settings_make_another_run():
         ({"merge": "median"}, "needs merge 'mean'"),
         ({"diagnose": True}, "diagnose False: it looks at training samples"),
         ({"min_clients": 2}, "min_clients 1"),
+        ({"evaluate": "clients"}, "evaluate 'server': what clients measure is published without noise"),
+        ({"evaluate": "both"}, "evaluate 'server'"),
         ({"max_samples": 5}, "max_samples 0: clients have equal weights"),
         ({"delta": 0.5}, "delta must be below 1 / clients = 0.125"),
         ({"delta": 0.0}, "delta must lie"),
