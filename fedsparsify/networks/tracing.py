@@ -32,12 +32,15 @@ PLACE = "place"  # under this key a node of torch.fx keeps the user's line that 
 IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior", "ixor")
 
 
-def trace(module: nn.Module) -> tuple[Node, ...]:
-    """The network as it evaluates, node by node."""
+def trace(module: nn.Module, training: bool = False) -> tuple[Node, ...]:
+    """The network as it evaluates, node by node.
+
+    As it trains, keyed dropouts are nodes too, and a layer's node says by the attribute `module` which one it is.
+    """
     if why := changed_forward(module):
         raise Untraceable(f"{why}, which no graph has")
     try:
-        module = deepcopy(module).eval()  # a forward may set attributes, which would hold proxies afterwards
+        module = deepcopy(module).train(training)  # a forward may set attributes, which would hold proxies afterwards
         # torch.fx goes into the forward of what it is given, and a layer is to stay one node.
         root = nn.Sequential(module) if type(module) in MODULES else module
         traced = _Tracer().trace(root)
@@ -46,7 +49,7 @@ def trace(module: nn.Module) -> tuple[Node, ...]:
         frames = traceback.walk_tb(error.__traceback__)
         where = _place([(frame, line) for frame, line in frames][::-1])
         raise Untraceable(f"torch.fx cannot trace the network: {reason}{where}") from error
-    return _Reader(root, module).read(traced)
+    return _Reader(root, module, training).read(traced)
 
 
 class _Proxy(fx.Proxy):
@@ -150,8 +153,8 @@ def _is_batch_size(node: Any) -> bool:
 class _Reader:
     """Turns fx nodes into ours. What vanishes (dropout) is an alias of the value that it was made from."""
 
-    def __init__(self, root: nn.Module, module: nn.Module) -> None:
-        self._module = root
+    def __init__(self, root: nn.Module, module: nn.Module, training: bool = False) -> None:
+        self._module, self._whole, self._training = root, module, training
         # By identity: a tensor that two layers share has one name in the layout, for both of them.
         known = {spec.name for spec in layout_of(module)}
         tensors = (*module.named_buffers(), *module.named_parameters())
@@ -199,19 +202,26 @@ class _Reader:
         values = [self._values[a] for a in _arguments(node) if a in self._values]
         if not operation.takes(len(values)):
             raise Untraceable(f"{operation.name} at {node.name!r} takes {len(values)} values of the network")
-        if operation.vanishes:
+        if operation.vanishes and not (self._training and operation.name == "dropout"):
             self._values[node] = values[0]
             return
         if unknown := [role for role, tensor in traced.tensors.items() if id(tensor) not in self._names]:
             raise Untraceable(f"{operation.name} at {node.name!r} computes its {unknown[0]} instead of keeping it")
         named = {role: self._names[id(tensor)] for role, tensor in traced.tensors.items()}
         inputs = tuple(value.read() for value in values)
-        self._nodes.append(Node(operation.name, node.name, inputs, named, dict(traced.attributes)))
+        attributes = dict(traced.attributes)
+        if self._training and node.op == "call_module":
+            attributes["module"] = self._name_of(str(node.target))
+        self._nodes.append(Node(operation.name, node.name, inputs, named, attributes))
         if traced.in_place:
             values[0].write(node.name)
             self._values[node] = values[0]
         else:
             self._values[node] = values[0].view(node.name) if operation.view else Value(node.name)
+
+    def _name_of(self, target: str) -> str:
+        """A layer's name in the network; a network that is one layer was put into a Sequential."""
+        return target if self._whole is self._module else ""
 
     def _finish(self, node: fx.Node) -> tuple[Node, ...]:
         value = node.args[0]

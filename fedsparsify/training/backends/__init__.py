@@ -3,6 +3,7 @@
 | back end | trains | where |
 |---|---|---|
 | `native` | perceptrons without augmentation, by SGD without clipping, by compiled kernels, one thread per core | CPU |
+| `sparse` | networks with convolutions, by compiled kernels; dense models by autograd; one thread per core | CPU |
 | `gpu` | sequential networks of the layers that our Triton kernels have, all clients as one stack | GPU |
 | `dense` | perceptrons, also with dropout and augmentation, as stacked matrix products | CPU and GPU |
 | `mapped` | any module that torch.func can map, all clients as one stack | GPU |

@@ -1,0 +1,128 @@
+"""A pruned network as a torch module whose only parameter is the vector of survivors.
+
+In: a network's plan and a mask. Out: a module that autograd, the loss and the optimiser treat as any other; and models
+that hold the survivors alone. What trains it need not know of kernels or of masks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ....keyed import KeyedDropout, salted
+from ....model import Floats, Layout, SparseModel, TensorSpec
+from ....native.code_images import CodeImage
+from ...worker import SINGLE_SAMPLE
+from .plan import Dropout, Norm, Plan
+from .program import Program
+from .streams import Streams
+
+SOURCES = tuple(f"training/native/conv/{name}.py" for name in ("kernels", "rows", "tiles", "vectors"))
+KERNELS = CodeImage("convolutions", "fedsparsify.training.native.conv.kernels", (2,), SOURCES)
+LOW = 0xFFFFFFFF
+
+
+class _Run(torch.autograd.Function):
+    """The kernels' forward and backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, survivors: torch.Tensor, x: torch.Tensor, network: SparseNetwork) -> torch.Tensor:
+        ctx.network = network
+        return network.run(survivors, x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        program = ctx.network.program
+        given = gradients[0].numpy()
+        program.logits_gradient[: given.size] = given.ravel()
+        return torch.from_numpy(program.backward()), None, None
+
+
+class SparseNetwork(nn.Module):
+    """The network under one mask. One thread uses it at a time."""
+
+    statistics: torch.Tensor
+
+    def __init__(self, plan: Plan, program: Program, streams: Streams, module: nn.Module) -> None:
+        super().__init__()
+        self.program, self._plan = program, plan
+        self.survivors = nn.Parameter(torch.zeros(streams.positions.size))
+        self.register_buffer("statistics", torch.zeros(program.statistics.size))
+        self.dropouts = nn.ModuleDict()
+        for layer in plan.layers:
+            if isinstance(layer, Dropout):
+                found = module.get_submodule(layer.module)
+                assert isinstance(found, KeyedDropout)
+                self.dropouts[layer.output] = KeyedDropout(found.p, found.salt)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The logits, in training."""
+        logits: torch.Tensor = _Run.apply(self.survivors, x, self)
+        return logits
+
+    def run(self, survivors: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """The logits of a batch; moves the running statistics."""
+        program, plan = self.program, self._plan
+        if len(x) == 1 and any(
+            isinstance(layer, Norm) and plan.shapes[layer.output][1:] == (1, 1) for layer in plan.layers
+        ):
+            raise ValueError(SINGLE_SAMPLE)  # as torch's batch norms do
+        program.statistics[:] = self.statistics.numpy()
+        draws = {name: _draw(child) for name, child in self.dropouts.items()}  # type: ignore[arg-type]
+        program.forward(x.contiguous().numpy(), survivors.detach().numpy(), draws)
+        self.statistics.copy_(torch.from_numpy(program.statistics))
+        classes = plan.shapes[plan.output][0]
+        return torch.from_numpy(program.logits[: len(x) * classes].copy()).view(len(x), classes)
+
+
+def _draw(dropout: KeyedDropout) -> tuple[int, int, float, float]:
+    """The numbers from which a dropout's factors are drawn: two words of its key, its threshold and its factor."""
+    if dropout.p == 1:
+        return 0, 0, 1.0, 0.0
+    key = int(dropout.key)
+    inner = _mixed(key)
+    outer = _mixed(inner + (key >> 31) + salted(dropout.salt))
+    return inner, outer, float(np.float32(dropout.p)), float(np.float32(1 / (1 - dropout.p)))
+
+
+def _mixed(x: int) -> int:
+    """As `keyed._mix`."""
+    x &= LOW
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & LOW
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & LOW
+    return x ^ (x >> 16)
+
+
+class SurvivorModels:
+    """From whole models of a mask to models of its survivors, and back."""
+
+    def __init__(self, layout: Layout, streams: Streams) -> None:
+        self._layout, self._positions = layout, streams.positions
+        specs = TensorSpec("survivors", (streams.positions.size,))
+        rest = max(1, layout.total - layout.trainable)
+        self.layout = Layout((specs,), (TensorSpec("statistics", (rest,)),))
+
+    def pick(self, values: Floats) -> Floats:
+        """The survivors of a flat vector of trainable entries."""
+        return np.ascontiguousarray(values[self._positions])
+
+    def spread(self, values: Floats) -> Floats:
+        """A flat vector of trainable entries, zero but for the survivors."""
+        whole = np.zeros(self._layout.trainable, np.float32)
+        whole[self._positions] = values
+        return whole
+
+    def model(self, model: SparseModel) -> SparseModel:
+        """The survivors and the statistics of a model."""
+        weights, split = model.host_weights, self._layout.trainable
+        rest = weights[split:] if weights.size > split else np.zeros(1, np.float32)
+        return SparseModel.dense(self.layout, np.concatenate([self.pick(weights), rest]))
+
+    def whole(self, model: SparseModel) -> Floats:
+        """The weights of the whole model, statistics included."""
+        split, weights = self._positions.size, model.host_weights
+        rest = self._layout.total - self._layout.trainable
+        return np.concatenate([self.spread(weights[:split]), weights[split : split + rest]])

@@ -1,0 +1,55 @@
+"""The rows of a program: one record of numbers per call of a kernel.
+
+Strides are in bytes. A value is stored as (groups of images, channels, rows, columns, images of the group): one vector
+holds one pixel of as many images as it has lanes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+OPERATIONS = (
+    "images",  # samples (batch, channels, rows, columns) → a value
+    "convolution",  # also of gradients, with the weights transposed
+    "weight_gradient",
+    "norm",
+    "norm_back",
+    "max_pool",
+    "max_pool_back",
+    "mean_pool",
+    "mean_pool_back",
+    "add",
+    "add_back",
+    "relu_back",
+    "mask",  # zero where a ReLU was inactive
+    "multiply",  # two values, as dropout does
+    "draw",  # the factors of a dropout
+    "copy",
+    "clear",
+    "permute",  # weights, into the order of another stream
+    "logits",  # a value → (batch, classes)
+    "logits_back",
+)
+CODES = {name: code for code, name in enumerate(OPERATIONS)}
+# What happens to the sums of a convolution: stored, added to what is there, clamped at zero (with one bit per value, or
+# also pooled by 2 × 2 with four), stored where a bit is set.
+STORE, ADD, RELU, RELU_POOL, MASKED = range(5)
+
+INTEGERS = (
+    "op groups channels rows columns"  # of what is written
+    " x x_group x_channel x_row x_column"
+    " y y_group y_channel y_row y_column"
+    " z z_group z_channel z_row z_column"  # a third value: a second summand, saved inputs, factors
+    " bits bits_group bits_channel bits_row"
+    " mode near accumulate relu"
+    " blocks counts offsets weights gradient bias bias_gradient sums survivors order"
+    " scale shift mean deviation running_mean running_var"
+    " windows window_rows window_columns stride_rows stride_columns pad_rows pad_columns in_rows in_columns"
+    " batch per_image inner outer prefetched flat plane_rows"
+)
+FLOATS = "eps momentum factor threshold"
+ROW: np.dtype[Any] = np.dtype(
+    [(name, np.int64) for name in INTEGERS.split()] + [(name, np.float32) for name in FLOATS.split()]
+)

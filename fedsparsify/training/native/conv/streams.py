@@ -1,0 +1,163 @@
+"""The survivors of a mask in the order in which the kernels walk them.
+
+In: the planes of a network and a flat mask. Out: the positions of all survivors in the flat model, and per convolution
+a stream for its outputs and its weights' gradients, and streams for its inputs' gradients (one per phase of a stride).
+
+A stream has blocks of input channels. Within a block the survivors of one output channel follow those of another, so
+that a tile's inputs stay in the first-level cache for all output channels; `counts` says how many each has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....model import Layout
+from .plan import Convolution
+from .planes import Planes, conv_sides, phases
+
+Ints = NDArray[Any]
+Mask = NDArray[np.bool_]
+
+NEAR_BYTES = 24 << 10  # of a block's inputs, in the first-level cache
+ALL_AT_ONCE = 0.02  # below this density a block's visits would find too little to do
+TILE = 4  # rows and columns
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The survivors of a convolution, for one kernel."""
+
+    blocks: int
+    counts: Ints  # (blocks, outputs) int32
+    offsets: Ints  # of each survivor: where it reads, in bytes from a tile's corner; int32
+    order: Ints  # of each survivor: its place among the survivors of the layer; int32
+
+
+@dataclass(frozen=True)
+class InputGradient:
+    """The pixels of one phase of the input, and the stream that gives their gradient."""
+
+    rows: int
+    columns: int
+    first_row: int
+    first_column: int
+    stream: Stream
+
+
+@dataclass(frozen=True)
+class LayerStreams:
+    """The streams of one convolution; its survivors are a slice of all."""
+
+    start: int
+    stop: int
+    forward: Stream
+    backward: tuple[InputGradient, ...]
+
+
+def _block(inputs: int, density: float, rows: int, columns: int, vector: int) -> int:
+    """Input channels per block."""
+    if density < ALL_AT_ONCE:
+        return max(1, inputs)
+    return max(1, min(inputs, NEAR_BYTES // ((TILE + rows - 1) * (TILE + columns - 1) * vector)))
+
+
+def _stream(outputs: int, to: Ints, source: Ints, block: int, blocks: int, offsets: Ints, places: Ints) -> Stream:
+    """Survivors, sorted by `to` and then `source`, in blocks of sources."""
+    number = source // block
+    order = np.argsort(number.astype(np.uint16 if blocks < 1 << 16 else np.int64), kind="stable")
+    counts = np.bincount(number * outputs + to, minlength=blocks * outputs).astype(np.int32)
+    return Stream(blocks, counts, offsets[order].astype(np.int32), places[order].astype(np.int32))
+
+
+class Streams:
+    """All streams of a mask."""
+
+    def __init__(self, planes: Planes, layout: Layout, mask: Mask) -> None:
+        self.layers: dict[str, LayerStreams] = {}
+        places = {spec.name: layout.slices[spec.name] for spec in layout.tensors}
+        found: list[Ints] = []
+        start = 0
+        for layer in planes.plan.convolutions:
+            kept = mask[places[layer.weight]].reshape(layer.kernel)
+            positions, streams = _of_layer(layer, planes, kept, start)
+            self.layers[layer.output] = streams
+            found.append(places[layer.weight].start + positions)
+            start = streams.stop
+        self.weights = start  # survivors of weights; those of biases and norms follow
+        weights = {layer.weight for layer in planes.plan.convolutions}
+        small = [np.arange(place.start, place.stop) for name, place in places.items() if name not in weights]
+        rest = np.concatenate([np.zeros(0, np.int64), *small])
+        self.small = np.nonzero(mask[rest])[0]  # among all entries of biases and norms, in the layout's order
+        self.positions = np.concatenate([*found, rest[self.small]])  # in the flat model, of each survivor
+        self.bytes = self.positions.nbytes + sum(
+            array.nbytes
+            for streams in self.layers.values()
+            for stream in (streams.forward, *(part.stream for part in streams.backward))
+            for array in (stream.counts, stream.offsets, stream.order)
+        )
+
+
+def _of_layer(layer: Convolution, planes: Planes, kept: Mask, start: int) -> tuple[Ints, LayerStreams]:
+    """Positions of a layer's survivors in its weight, in the order of its forward stream, and its streams."""
+    outputs, per_group, *sides = layer.kernel
+    source = planes.values[layer.inputs[0]]
+    inputs, vector = source.shape[0], source.vector
+    density = kept.mean() if kept.size else 0.0
+    flat = np.flatnonzero(kept)
+    o, i, y, x = np.unravel_index(flat, kept.shape)
+    i = i + o // (outputs // layer.groups) * per_group
+    down, right = (
+        (tap * dilation - padding) for tap, dilation, padding in zip((y, x), layer.dilation, layer.padding, strict=True)
+    )
+    block = _block(inputs, density, *sides, vector)
+    offsets = i * source.channel + down * source.row + right * vector
+    forward = _stream(outputs, o, i, block, -(-inputs // block), offsets, np.arange(flat.size))
+    positions = flat[forward.order]
+    in_forward = np.empty(flat.size, np.int32)  # from the order of `flat` to the layer's own
+    in_forward[forward.order] = np.arange(flat.size)
+    forward = Stream(forward.blocks, forward.counts, forward.offsets, np.zeros(0, np.int32))
+    backward: list[InputGradient] = []
+    if layer.inputs[0] in planes.gradients:
+        by_input = np.lexsort((o, i)) if layer.groups > 1 else np.argsort(i.astype(np.uint16), kind="stable")
+        survivors = tuple(array[by_input] for array in (o, i, y, x, in_forward))
+        block = _block(outputs, density, *sides, vector)
+        backward = _input_gradients(layer, planes, inputs, block, survivors)
+    return positions, LayerStreams(start, start + flat.size, forward, tuple(backward))
+
+
+def _input_gradients(
+    layer: Convolution, planes: Planes, inputs: int, block: int, survivors: tuple[Ints, ...]
+) -> list[InputGradient]:
+    """One stream per phase. A convolution's transpose reads its outputs' gradient with mirrored taps."""
+    o, i, y, x, places = survivors
+    target, outputs = planes.output_gradient(layer), layer.kernel[0]
+    axes = [phases(side, *window) for side, _, *window in conv_sides(layer, planes.plan.shapes)]
+    found = []
+    for rows in axes[0]:
+        for columns in axes[1]:
+            down, right = _table(rows.reads, layer.kernel[2]), _table(columns.reads, layer.kernel[3])
+            taken = np.flatnonzero((down[y] != _NEVER) & (right[x] != _NEVER))
+            if taken.size == o.size:
+                taken = np.arange(0)
+                po, pi, py, px, pp = o, i, y, x, places
+            else:
+                po, pi, py, px, pp = (array[taken] for array in survivors)
+            offsets = po * target.channel + down[py] * target.row + right[px] * target.vector
+            stream = _stream(inputs, pi, po, block, -(-outputs // block), offsets, pp)
+            found.append(InputGradient(rows.count, columns.count, rows.first, columns.first, stream))
+    return found
+
+
+_NEVER = -(1 << 40)
+
+
+def _table(reads: tuple[tuple[int, int], ...], kernel: int) -> Ints:
+    """By tap: the output that the first pixel meets; `_NEVER` for taps of other phases."""
+    table = np.full(kernel, _NEVER, np.int64)
+    for tap, at in reads:
+        table[tap] = at
+    return table

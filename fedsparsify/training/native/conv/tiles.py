@@ -1,0 +1,314 @@
+"""Vector code of convolutions: tiles of pixels whose sums, or whose gradients, stay in registers.
+
+A tile has some rows and columns of vectors of one channel. A visit walks the part of a stream that belongs to one
+channel: for each survivor, where it reads, in bytes from the tile's corner, and its weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from ....native.simd import F32, FLOAT_BYTES, I32, I64, Emitter, Values, sides
+from .rows import ADD, MASKED, RELU, RELU_POOL
+
+BIT = ir.IntType(1)
+
+
+def bit_bytes(lanes: int) -> int:
+    """Bytes that hold one bit per lane."""
+    return max(1, lanes // 8)
+
+
+def store_bits(e: Emitter, flags: Any, address: Any) -> None:
+    """A vector of booleans as bits."""
+    b = e.builder
+    word = b.bitcast(flags, ir.IntType(e.lanes))
+    if e.lanes < 8:
+        word = b.zext(word, ir.IntType(8))
+    b.store(word, b.inttoptr(address, word.type.as_pointer())).align = 1
+
+
+def load_bits(e: Emitter, address: Any) -> Any:
+    """Bits as a vector of booleans."""
+    b, word = e.builder, ir.IntType(max(8, e.lanes))
+    loaded = b.load(b.inttoptr(address, word.as_pointer()))
+    loaded.align = 1
+    return b.bitcast(loaded if e.lanes >= 8 else b.trunc(loaded, ir.IntType(e.lanes)), ir.VectorType(BIT, e.lanes))
+
+
+def larger_or_nan(e: Emitter, a: Any, b: Any) -> Any:
+    """The larger of two in each lane, and NaN where either is."""
+    take = e.builder.or_(e.builder.fcmp_ordered(">", b, a), e.builder.fcmp_unordered("uno", b, b))
+    return e.builder.select(take, b, a)
+
+
+def positive(e: Emitter, value: Any) -> Any:
+    """Zero where a value is negative; a NaN stays a NaN."""
+    return e.builder.select(e.builder.fcmp_ordered("<", value, e.constant(0.0)), e.constant(0.0), value)
+
+
+def cells(e: Emitter, base: Any, row: Any, column: Any, rows: int, columns: int) -> Values:
+    """Addresses of a tile's vectors, row by row; a `column` of None is one vector."""
+    b, found = e.builder, []
+    starts = [base]
+    for _ in range(1, rows):
+        starts.append(b.add(starts[-1], row))
+    for start in starts:
+        found.append(start)
+        for j in range(1, columns):
+            found.append(e.at(start, j * e.bytes) if column is None else b.add(found[-1], column))
+    return found
+
+
+def from_corner(e: Emitter, row: Any, column: Any, rows: int, columns: int) -> Any:
+    """A function from a tile's corner to the addresses of its vectors, with the strides' multiples taken once."""
+    b = e.builder
+    down: Values = [None]
+    for i in range(1, rows):
+        down.append(row if i == 1 else b.mul(row, ir.Constant(I64, i)))
+    right = None if column is None else [b.mul(column, ir.Constant(I64, j)) for j in range(columns)]
+
+    def addresses(corner: Any) -> Values:
+        found = []
+        for offset in down:
+            start = corner if offset is None else b.add(corner, offset)
+            for j in range(columns):
+                found.append(e.at(start, j * e.bytes) if right is None else b.add(start, right[j]))
+        return found
+
+    return addresses
+
+
+def _in_its_shape(e: Emitter, shape: Values, tall: int, make: Callable[[int, int, bool], None]) -> None:
+    """Code of each shape of tile, and the branch to the one that the numbers `rows`, `columns` and `near` name."""
+    b = e.builder
+    rows, columns, near = shape
+
+    def same(number: Any, value: int) -> Any:
+        return b.zext(b.icmp_signed("==", number, ir.Constant(I64, value)), I64)
+
+    def made(height: int, breadth: int, is_near: bool) -> Values:
+        make(height, breadth, is_near)
+        return []
+
+    def of_height(height: int, is_near: bool) -> Values:
+        def narrow() -> Values:
+            return e.either(same(columns, 2), lambda: made(height, 2, is_near), lambda: made(height, 1, is_near))
+
+        return e.either(same(columns, 4), lambda: made(height, 4, True), narrow) if is_near else narrow()
+
+    def low(is_near: bool) -> Values:
+        return e.either(same(rows, 2), lambda: of_height(2, is_near), lambda: of_height(1, is_near))
+
+    def any_near() -> Values:
+        return low(True) if tall == 2 else e.either(same(rows, tall), lambda: of_height(tall, True), lambda: low(True))
+
+    e.either(near, any_near, lambda: low(False))
+
+
+@intrinsic
+def conv_visit(_, width, tall, numbers):  # type: ignore[no-untyped-def]
+    """A tile of one channel: Σ weight · input over a part of a stream, from the bias on or from `sums`.
+
+    The numbers: rows, columns, near; x, x_row, x_column; offsets, weights, count; bias (its address, 0: none), first,
+    last, sums; mode, y, y_row, y_column, bits, bits_row. The `last` part ends as `mode` says; any other leaves its sums
+    at `sums`. Tiles are as high as `tall`, 2 or 1, and 4, 2 or 1 wide; if not `near`, neighbouring columns of the input
+    are not neighbouring vectors, and tiles are 2 or 1 high and wide.
+    """
+    lanes, highest = sides(width, tall)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        given = [builder.extract_value(args[2], k) for k in range(numbers.count)]
+        e = Emitter(builder, lanes)
+        _in_its_shape(e, given[:3], highest, lambda *shape: _conv_visit(e, *shape, given[3:]))
+        return context.get_dummy_value()
+
+    return types.void(width, tall, numbers), generate
+
+
+def _conv_visit(e: Emitter, height: int, breadth: int, is_near: bool, given: Values) -> None:
+    builder, lanes, size = e.builder, e.lanes, height * breadth
+    x, x_row, x_column, offsets, weights, count, bias, first, last, sums = given[:10]
+    mode, y, y_row, y_column, bits, bits_row = given[10:]
+    inputs = from_corner(e, x_row, None if is_near else x_column, height, breadth)
+
+    def add(state: Values) -> Values:
+        *tile, offset, weight = state
+        corner = builder.add(x, builder.sext(e.load(offset, I32), I64))
+        factor = e.splat(e.load(weight, F32))
+        tile = [e.fma(factor, e.load(cell), sum) for sum, cell in zip(tile, inputs(corner), strict=True)]
+        return [*tile, e.at(offset, FLOAT_BYTES), e.at(weight, FLOAT_BYTES)]
+
+    def begun() -> Values:
+        return e.either(bias, lambda: [e.splat(e.load(bias, F32))], lambda: [e.constant(0.0)]) * size
+
+    kept = [e.at(sums, t * e.bytes) for t in range(size)]
+    tile = e.either(first, begun, lambda: [e.load(place) for place in kept])
+    tile = e.loop(count, [*tile, offsets, weights], add)[:-2]
+
+    def keep() -> Values:
+        for value, place in zip(tile, kept, strict=True):
+            e.store(value, place)
+        return []
+
+    def finish() -> Values:
+        def chosen(number: int) -> Any:
+            return builder.zext(builder.icmp_signed("==", mode, ir.Constant(I64, number)), I64)
+
+        places = cells(e, y, y_row, y_column, height, breadth)
+        words = cells(e, bits, bits_row, ir.Constant(I64, bit_bytes(lanes)), height, breadth)
+
+        def store() -> Values:
+            for value, place in zip(tile, places, strict=True):
+                e.store(value, place)
+            return []
+
+        def added() -> Values:
+            for value, place in zip(tile, places, strict=True):
+                e.store(builder.fadd(value, e.load(place)), place)
+            return []
+
+        def relu() -> Values:
+            for value, place, word in zip(tile, places, words, strict=True):
+                e.store(positive(e, value), place)
+                store_bits(e, builder.fcmp_ordered(">", value, e.constant(0.0)), word)
+            return []
+
+        def masked() -> Values:
+            for value, place, word in zip(tile, places, words, strict=True):
+                e.store(builder.select(load_bits(e, word), value, e.constant(0.0)), place)
+            return []
+
+        def pooled() -> Values:
+            if height % 2 or breadth % 2:
+                return []  # never: a fused pool has even sides
+            half = cells(e, y, y_row, y_column, height // 2, breadth // 2)
+            four = cells(e, bits, bits_row, ir.Constant(I64, 4 * bit_bytes(lanes)), height // 2, breadth // 2)
+            for k, (place, word) in enumerate(zip(half, four, strict=True)):
+                corner = k // (breadth // 2) * 2 * breadth + k % (breadth // 2) * 2
+                window = [tile[corner + i * breadth + j] for i in range(2) for j in range(2)]
+                store_window(e, window, place, word)
+            return []
+
+        modes = [(ADD, added), (RELU, relu), (RELU_POOL, pooled), (MASKED, masked)]
+        end: Any = store
+        for number, make in modes:
+            end = (lambda n, m, rest: lambda: e.either(chosen(n), m, rest))(number, make, end)
+        return end()  # type: ignore[no-any-return]
+
+    e.either(last, finish, keep)
+
+
+def store_window(e: Emitter, window: Values, place: Any, words: Any) -> None:
+    """The largest of four values, at least zero; and bits of where it was, the first of equal ones, if positive."""
+    b = e.builder
+    top = window[0]
+    for value in window[1:]:
+        top = larger_or_nan(e, top, value)
+    left = b.fcmp_ordered(">", top, e.constant(0.0))
+    for k, value in enumerate(window):
+        hit = b.and_(b.fcmp_ordered("==", value, top), left)
+        left = b.and_(left, b.not_(hit))
+        store_bits(e, hit, e.at(words, k * bit_bytes(e.lanes)))
+    e.store(positive(e, top), place)
+
+
+def _interleaved(lanes: int, high: bool, pair: int) -> list[int]:
+    """Indices that interleave `pair` floats of two vectors within each four lanes, from their low or high half."""
+    taken = []
+    for four in range(0, lanes, 4):
+        places = range(four + (2 if high else 0), four + (4 if high else 2))
+        if pair == 1:
+            taken += [index for place in places for index in (place, lanes + place)]
+        else:
+            taken += [*places, *(lanes + place for place in places)]
+    return taken
+
+
+def sums_of_four(e: Emitter, four: Values) -> Any:
+    """The sums of the lanes of four vectors, as a vector of four."""
+    b = e.builder
+
+    def shuffled(a: Any, c: Any, indices: list[int]) -> Any:
+        return b.shuffle_vector(a, c, ir.Constant(ir.VectorType(I32, len(indices)), indices))
+
+    def merged(a: Any, c: Any, pair: int) -> Any:
+        low, high = (shuffled(a, c, _interleaved(e.lanes, half, pair)) for half in (False, True))
+        return b.fadd(low, high)
+
+    whole = merged(merged(four[0], four[1], 1), merged(four[2], four[3], 1), 2)
+    lanes = e.lanes
+    while lanes > 4:
+        lanes //= 2
+        whole = b.fadd(
+            shuffled(whole, whole, list(range(lanes))), shuffled(whole, whole, list(range(lanes, 2 * lanes)))
+        )
+    return whole
+
+
+@intrinsic
+def gradient_visit(_, width, tall, numbers):  # type: ignore[no-untyped-def]
+    """A tile of the gradient of one channel's outputs: adds Σ output gradient · input to each survivor's gradient.
+
+    The numbers: rows, columns, near; x, x_row, x_column; offsets, gradient, count; y, y_row, y_column; total. At the
+    address `total` (0: none) the tile's sum is added: it is the gradient of the channel's bias.
+    """
+    lanes, highest = sides(width, tall)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        given = [builder.extract_value(args[2], k) for k in range(numbers.count)]
+        e = Emitter(builder, lanes)
+        _in_its_shape(e, given[:3], highest, lambda *shape: _gradient_visit(e, *shape, given[3:]))
+        return context.get_dummy_value()
+
+    return types.void(width, tall, numbers), generate
+
+
+def _gradient_visit(e: Emitter, height: int, breadth: int, is_near: bool, given: Values) -> None:
+    builder = e.builder
+    x, x_row, x_column, offsets, gradient, count, y, y_row, y_column, total = given
+    inputs = from_corner(e, x_row, None if is_near else x_column, height, breadth)
+    tile = [e.load(place) for place in cells(e, y, y_row, y_column, height, breadth)]
+
+    def product(offset: Any, k: int) -> Any:
+        corner = builder.add(x, builder.sext(e.load(e.at(offset, k * FLOAT_BYTES), I32), I64))
+        places = inputs(corner)
+        sum = builder.fmul(tile[0], e.load(places[0]))
+        for value, place in zip(tile[1:], places[1:], strict=True):
+            sum = e.fma(value, e.load(place), sum)
+        return sum
+
+    def add_floats(values: Any, address: Any) -> None:
+        pointer = builder.inttoptr(address, values.type.as_pointer())
+        before = builder.load(pointer)
+        before.align = FLOAT_BYTES
+        builder.store(builder.fadd(before, values), pointer).align = FLOAT_BYTES
+
+    def four(state: Values) -> Values:
+        offset, place = state
+        add_floats(sums_of_four(e, [product(offset, k) for k in range(4)]), place)
+        return [e.at(offset, 4 * FLOAT_BYTES), e.at(place, 4 * FLOAT_BYTES)]
+
+    def one(state: Values) -> Values:
+        offset, place = state
+        folded = sums_of_four(e, [product(offset, 0), *[e.constant(0.0)] * 3])
+        add_floats(builder.extract_element(folded, ir.Constant(I32, 0)), place)
+        return [e.at(offset, FLOAT_BYTES), e.at(place, FLOAT_BYTES)]
+
+    def bias() -> Values:
+        sums = list(tile)
+        while len(sums) > 1:
+            sums = [builder.fadd(*sums[k : k + 2]) if k + 1 < len(sums) else sums[k] for k in range(0, len(sums), 2)]
+        folded = sums_of_four(e, [sums[0], *[e.constant(0.0)] * 3])
+        add_floats(builder.extract_element(folded, ir.Constant(I32, 0)), total)
+        return []
+
+    e.either(total, bias, list)
+    quarter = builder.ashr(count, ir.Constant(I64, 2))
+    offset, place = e.loop(quarter, [offsets, gradient], four)
+    e.loop(builder.and_(count, ir.Constant(I64, 3)), [offset, place], one)

@@ -1,0 +1,306 @@
+"""Vector code of the layers besides convolutions: functions of runs of vectors, and of one pool's window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from ....native.simd import Emitter, Values, sides
+from .tiles import bit_bytes, larger_or_nan, load_bits, positive, store_bits
+
+Compute = Callable[[Emitter, Values, Values, Values], Values]
+
+
+def along(compute: Compute, sums: int = 0) -> Any:
+    """A function of `count` consecutive vectors: `compute(emitter, places, numbers, sums)` for each of them.
+
+    In numba code it takes the vectors' first addresses and float factors as tuples. `sums` vectors, whose addresses
+    come last among the places, are loaded before and stored afterwards; `compute` gives their next values.
+    """
+
+    @intrinsic
+    def run(_, width, count, places, numbers):  # type: ignore[no-untyped-def]
+        (lanes,) = sides(width)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            e = Emitter(builder, lanes)
+            first = [builder.extract_value(args[2], k) for k in range(places.count)]
+            factors = [e.splat(builder.extract_value(args[3], k)) for k in range(numbers.count)]
+            held = first[len(first) - sums :]
+            moving = first[: len(first) - sums]
+
+            def body(state: Values) -> Values:
+                now, totals = state[: len(moving)], state[len(moving) :]
+                totals = compute(e, now, factors, totals)
+                return [*(e.at(place, e.bytes) for place in now), *totals]
+
+            after = e.loop(args[1], [*moving, *(e.load(place) for place in held)], body)
+            for place, total in zip(held, after[len(moving) :], strict=True):
+                e.store(total, place)
+            return context.get_dummy_value()
+
+        return types.void(width, types.int64, places, numbers), generate
+
+    return run
+
+
+def _where_positive(e: Emitter, condition: Any, value: Any) -> Any:
+    active = e.builder.fcmp_ordered(">", condition, e.constant(0.0))
+    return e.builder.select(active, value, e.constant(0.0))
+
+
+def _copy(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    e.store(e.load(places[1]), places[0])
+    return sums
+
+
+def _accumulate(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    e.store(e.builder.fadd(e.load(places[0]), e.load(places[1])), places[0])
+    return sums
+
+
+def _relu(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    e.store(positive(e, e.load(places[1])), places[0])
+    return sums
+
+
+def _relu_back(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    e.store(_where_positive(e, e.load(places[2]), e.load(places[1])), places[0])
+    return sums
+
+
+def _relu_back_accumulate(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    value = _where_positive(e, e.load(places[2]), e.load(places[1]))
+    e.store(e.builder.fadd(e.load(places[0]), value), places[0])
+    return sums
+
+
+def _add(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    e.store(e.builder.fadd(e.load(places[1]), e.load(places[2])), places[0])
+    return sums
+
+
+def _add_relu(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    e.store(positive(e, e.builder.fadd(e.load(places[1]), e.load(places[2]))), places[0])
+    return sums
+
+
+def _multiply(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    e.store(e.builder.fmul(e.load(places[1]), e.load(places[2])), places[0])
+    return sums
+
+
+def _multiply_accumulate(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    e.store(e.fma(e.load(places[1]), e.load(places[2]), e.load(places[0])), places[0])
+    return sums
+
+
+def _clear(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    e.store(e.constant(0.0), places[0])
+    return sums
+
+
+def _norm_sum(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    """Numbers: none that are used."""
+    return [e.builder.fadd(sums[0], e.load(places[0]))]
+
+
+def _norm_squares(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    """Numbers: the mean."""
+    gap = e.builder.fsub(e.load(places[0]), numbers[0])
+    return [e.fma(gap, gap, sums[0])]
+
+
+def _norm(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    """Numbers: scale, shift."""
+    e.store(e.fma(e.load(places[1]), numbers[0], numbers[1]), places[0])
+    return sums
+
+
+def _norm_relu(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    """Numbers: scale, shift."""
+    e.store(positive(e, e.fma(e.load(places[1]), numbers[0], numbers[1])), places[0])
+    return sums
+
+
+def _active(e: Emitter, x: Any, gradient: Any, numbers: Values) -> Any:
+    return _where_positive(e, e.fma(x, numbers[0], numbers[1]), gradient)
+
+
+def _norm_back_sums(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    """Places: gradient, input. Numbers: scale, shift, mean. Sums: of the gradient, and times the input's deviation."""
+    gradient, x = e.load(places[0]), e.load(places[1])
+    return [e.builder.fadd(sums[0], gradient), e.fma(gradient, e.builder.fsub(x, numbers[2]), sums[1])]
+
+
+def _norm_relu_back_sums(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    x = e.load(places[1])
+    gradient = _active(e, x, e.load(places[0]), numbers)
+    return [e.builder.fadd(sums[0], gradient), e.fma(gradient, e.builder.fsub(x, numbers[2]), sums[1])]
+
+
+def _norm_input_gradient(e: Emitter, places: Values, numbers: Values, relu: bool) -> Any:
+    """Numbers: scale, shift, factor of the input, constant."""
+    x, gradient = e.load(places[2]), e.load(places[1])
+    gradient = _active(e, x, gradient, numbers) if relu else gradient
+    return e.fma(gradient, numbers[0], e.fma(x, numbers[2], numbers[3]))
+
+
+def _norm_back(relu: bool, accumulates: bool) -> Compute:
+    """Places: where it goes, gradient, input."""
+
+    def compute(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+        value = _norm_input_gradient(e, places, numbers, relu)
+        e.store(e.builder.fadd(e.load(places[0]), value) if accumulates else value, places[0])
+        return sums
+
+    return compute
+
+
+copy, accumulate, relu = along(_copy), along(_accumulate), along(_relu)
+relu_back, relu_back_accumulate = along(_relu_back), along(_relu_back_accumulate)
+add, add_relu = along(_add), along(_add_relu)
+multiply, multiply_accumulate, clear = along(_multiply), along(_multiply_accumulate), along(_clear)
+norm_sum, norm_squares = along(_norm_sum, 1), along(_norm_squares, 1)
+norm, norm_relu = along(_norm), along(_norm_relu)
+norm_back_sums, norm_relu_back_sums = along(_norm_back_sums, 2), along(_norm_relu_back_sums, 2)
+norm_back, norm_relu_back = along(_norm_back(False, False)), along(_norm_back(True, False))
+norm_back_accumulate, norm_relu_back_accumulate = along(_norm_back(False, True)), along(_norm_back(True, True))
+
+
+@intrinsic
+def mask_run(_, width, count, place, bits):  # type: ignore[no-untyped-def]
+    """Zero where a bit is not set, in `count` vectors."""
+    (lanes,) = sides(width)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e = Emitter(builder, lanes)
+
+        def body(state: Values) -> Values:
+            place, bits = state
+            e.store(builder.select(load_bits(e, bits), e.load(place), e.constant(0.0)), place)
+            return [e.at(place, e.bytes), e.at(bits, bit_bytes(lanes))]
+
+        e.loop(args[1], [args[2], args[3]], body)
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(width, i64, i64, i64), generate
+
+
+def _window(e: Emitter, source: Any, row: Any, rows: Any, columns: Any, state: Values, body: Any) -> Values:
+    """Fold `body(address, state)` over the vectors of a window."""
+
+    def along_row(now: Values) -> Values:
+        return [*body(now[-1], now[:-1]), e.at(now[-1], e.bytes)]
+
+    def down(now: Values) -> Values:
+        after = e.loop(columns, [*now[:-1], now[-1]], along_row)[:-1]
+        return [*after, e.builder.add(now[-1], row)]
+
+    return e.loop(rows, [*state, source], down)[:-1]
+
+
+@intrinsic
+def max_window(_, width, target, source, row, rows, columns, bits, bits_row):  # type: ignore[no-untyped-def]
+    """The largest value of a window, and bits of where it was: the first of equal ones."""
+    (lanes,) = sides(width)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, target, source, row, rows, columns, bits, bits_row = args
+        e = Emitter(builder, lanes)
+        flags = ir.VectorType(ir.IntType(1), lanes)
+        (top,) = _window(
+            *(e, source, row, rows, columns, [e.load(source)]),
+            lambda place, state: [larger_or_nan(e, state[0], e.load(place))],
+        )
+        e.store(top, target)
+
+        def along_row(state: Values) -> Values:
+            left, place, word = state
+            hit = builder.and_(builder.fcmp_ordered("==", e.load(place), top), left)
+            store_bits(e, hit, word)
+            return [builder.and_(left, builder.not_(hit)), e.at(place, e.bytes), e.at(word, bit_bytes(lanes))]
+
+        def down(state: Values) -> Values:
+            left, place, word = state
+            (left, *_) = e.loop(columns, [left, place, word], along_row)
+            return [left, builder.add(place, row), builder.add(word, bits_row)]
+
+        e.loop(rows, [ir.Constant(flags, [1] * lanes), source, bits], down)
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(width, *[i64] * 7), generate
+
+
+@intrinsic
+def max_window_back(_, width, target, source, row, rows, columns, bits, bits_row, added):  # type: ignore[no-untyped-def]
+    """The gradient at `source` to where the bits of a window are set; added to what is there, or stored."""
+    (lanes,) = sides(width)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, target, source, row, rows, columns, bits, bits_row, added = args
+        e = Emitter(builder, lanes)
+        gradient = e.load(source)
+
+        def along_row(state: Values) -> Values:
+            place, word = state
+            value = builder.select(load_bits(e, word), gradient, e.constant(0.0))
+            (value,) = e.either(added, lambda: [builder.fadd(e.load(place), value)], lambda: [value])
+            e.store(value, place)
+            return [e.at(place, e.bytes), e.at(word, bit_bytes(lanes))]
+
+        def down(state: Values) -> Values:
+            e.loop(columns, [*state], along_row)
+            return [builder.add(state[0], row), builder.add(state[1], bits_row)]
+
+        e.loop(rows, [target, bits], down)
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(width, *[i64] * 8), generate
+
+
+@intrinsic
+def mean_window(_, width, target, source, row, rows, columns, factor):  # type: ignore[no-untyped-def]
+    """The sum of a window, times a factor."""
+    (lanes,) = sides(width)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, target, source, row, rows, columns, factor = args
+        e = Emitter(builder, lanes)
+        (total,) = _window(
+            *(e, source, row, rows, columns, [e.constant(0.0)]),
+            lambda place, state: [builder.fadd(state[0], e.load(place))],
+        )
+        e.store(builder.fmul(total, e.splat(factor)), target)
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(width, *[i64] * 5, types.float32), generate
+
+
+@intrinsic
+def mean_window_back(_, width, target, source, row, rows, columns, factor):  # type: ignore[no-untyped-def]
+    """The gradient at `source`, times a factor, added to every value of a window."""
+    (lanes,) = sides(width)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, target, source, row, rows, columns, factor = args
+        e = Emitter(builder, lanes)
+        share = builder.fmul(e.load(source), e.splat(factor))
+
+        def add_share(place: Any, state: Values) -> Values:
+            e.store(builder.fadd(e.load(place), share), place)
+            return []
+
+        _window(e, target, row, rows, columns, [], add_share)
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(width, *[i64] * 5, types.float32), generate
