@@ -14,8 +14,9 @@ from ....native.compiled import compiled, inlined
 from ....native.pointers import floats, ints, longs, seen_as
 from . import vectors
 from .rows import CODES, RELU_POOL, ROW
-from .tiles import conv_visit, gradient_visit
+from .tiles import conv_visit, gradient_visit, prefetch_rows
 
+FOUR = (0,) * 4
 f32, u32 = np.float32, np.uint32
 ROW_BYTES = ROW.itemsize
 NONE = (f32(0),)  # where a function of vectors takes no factors
@@ -98,6 +99,25 @@ def _tiles(width: Any, tall: Any, op: Any) -> None:
 
 
 @inlined
+def _prefetch_inputs(width: Any, tall: Any, op: Any, x: Any, left: Any, block: Any, c: Any) -> None:
+    """Prefetch what the next tile reads and this one does not, of the block's channels, a few at each visit.
+
+    Tiles jump from plane to plane, which the processor does not foresee.
+    """
+    ends = left + 8 > op.columns
+    for k in range(c, op.block, op.channels):
+        corner = x + (block * op.block + k) * op.x_channel
+        if block * op.block + k >= op.inputs:
+            break
+        if ends:  # the next row of tiles, from its left end
+            corner += op.next_row - left * op.x_column
+            prefetch_rows(width, FOUR, corner, op.x_row, len(tall), 0)
+            prefetch_rows(width, FOUR, corner + 4 * op.x_column, op.x_row, len(tall), 0)
+        else:
+            prefetch_rows(width, FOUR, corner + op.next_column, op.x_row, len(tall) + op.window_rows - 1, 0)
+
+
+@inlined
 def _conv_tile(width: Any, tall: Any, op: Any, group: Any, top: Any, left: Any, rows: Any, columns: Any) -> None:
     """All channels of a tile, one block of inputs after the other."""
     x = op.x + group * op.x_group + top * op.x_row + left * op.x_column
@@ -118,6 +138,10 @@ def _conv_tile(width: Any, tall: Any, op: Any, group: Any, top: Any, left: Any, 
                 *(rows, columns, op.near, x, op.x_row, op.x_column, offsets, weights, count, bias, first, last, sums),
                 *(op.mode, y + c * op.y_channel, op.y_row, op.y_column, bits + c * op.bits_channel, op.bits_row),
             )
+            if op.prefetched and columns == 4:
+                _prefetch_inputs(width, tall, op, x, left, block, c)
+                if last and op.mode != RELU_POOL:
+                    prefetch_rows(width, FOUR, y + (c + 1) * op.y_channel, op.y_row, len(tall), 1)
             conv_visit(width, tall, given)
             offsets += 4 * count
             weights += 4 * count
@@ -140,6 +164,10 @@ def _gradient_tile(width: Any, tall: Any, op: Any, group: Any, top: Any, left: A
                 *(rows, columns, op.near, x, op.x_row, op.x_column, offsets, gradient, count),
                 *(place, op.y_row, op.y_column, total),
             )
+            if op.prefetched and columns == 4:
+                _prefetch_inputs(width, tall, op, x, left, block, c)
+                if block == 0:
+                    prefetch_rows(width, FOUR, place + op.y_channel, op.y_row, len(tall), 0)
             gradient_visit(width, tall, given)
             offsets += 4 * count
             gradient += 4 * count

@@ -153,11 +153,22 @@ class Program:
         self._strided_input(row, layer)
         if layer.relu:
             self._with_bits(row, layer.output, target[0].shape, 4 if layer.pooled else 1)
+        self._prefetched(row, layer.kernel[2:], layer.padding)
         return self._flattened(row)
 
     def _walk(self, row: Array, stream: Stream, weights: int) -> None:
-        row["blocks"], row["counts"], row["offsets"] = stream.blocks, _at(stream.counts), _at(stream.offsets)
-        row["weights"] = weights
+        row["blocks"], row["block"], row["inputs"] = stream.blocks, stream.block, stream.inputs
+        row["counts"], row["offsets"], row["weights"] = _at(stream.counts), _at(stream.offsets), weights
+
+    def _prefetched(self, row: Array, kernel: tuple[int, ...], before: tuple[int, ...]) -> None:
+        """Say what the next tile reads that a tile does not: its window begins `before` pixels above and on the left."""
+        tall = 4 if self._lanes == 16 else 2
+        if not row["near"][0] or int(row["rows"][0]) % tall or int(row["columns"][0]) % 4:
+            return
+        x_row, x_column = int(row["x_row"][0]), int(row["x_column"][0])
+        row["prefetched"], row["window_rows"] = 1, kernel[0]
+        row["next_column"] = (4 + kernel[1] - 1 - before[1]) * x_column - before[0] * x_row
+        row["next_row"] = (tall + kernel[0] - 1 - before[0]) * x_row - before[1] * x_column
 
     def _strided_input(self, row: Array, layer: Convolution) -> None:
         row["x_row"] *= layer.stride[0]
@@ -292,6 +303,7 @@ class Program:
         self._strided_input(row, layer)
         row["gradient"] = _at(self._gradient) + 4 * streams.start
         row["bias_gradient"] = _at(self._small_gradient) + self._small_at[layer.bias] if layer.bias else 0
+        self._prefetched(row, layer.kernel[2:], layer.padding)
         rows.append(self._flattened(row))
         target, there = self._target(layer.inputs[0])
         if target is not None:
@@ -306,8 +318,8 @@ class Program:
         return whole
 
     def _masked_by_reader(self, layer: Convolution) -> bool:
-        """Whether the convolution that reads a ReLU's output masks its gradient."""
-        if self._readers[layer.output] != 1:
+        """Whether a convolution's ReLU is undone by the convolution that reads its output."""
+        if not layer.relu or layer.pooled or self._readers[layer.output] != 1:
             return False
         readers = [other for other in self._plan.layers if layer.output in other.inputs]
         return bool(readers) and isinstance(readers[0], Convolution) and readers[0].stride == (1, 1)
@@ -341,7 +353,10 @@ class Program:
             self._walk(row, part.stream, _at(transposed))
             if masked:
                 self._with_bits(row, layer.inputs[0], plane.shape, 1)
-            rows.append(self._flattened(row) if plane.shape[1:] == (1, 1) else row)
+            if layer.stride == (1, 1):
+                before = tuple(k - 1 - pad for k, pad in zip(layer.kernel[2:], layer.padding, strict=True))
+                self._prefetched(row, layer.kernel[2:], before)
+            rows.append(self._flattened(row))
 
     # A step.
 

@@ -38,16 +38,18 @@ CODES = {name: code for code, name in enumerate(OPERATIONS)}
 STORE, ADD, RELU, RELU_POOL, MASKED = range(5)
 
 INTEGERS = (
-    "op groups channels rows columns"  # of what is written
+    "op groups channels rows columns batch"  # of what is written
     " x x_group x_channel x_row x_column"
     " y y_group y_channel y_row y_column"
     " z z_group z_channel z_row z_column"  # a third value: a second summand, saved inputs, factors
     " bits bits_group bits_channel bits_row"
-    " mode near accumulate relu"
-    " blocks counts offsets weights gradient bias bias_gradient sums survivors order"
+    " mode near accumulate relu flat"  # flat: a convolution of one pixel, whose rows are the groups of images
+    " blocks block inputs counts offsets weights gradient bias bias_gradient sums"  # block: input channels in a block
+    " survivors order"  # of a permutation
+    " prefetched next_row next_column"  # from a tile's corner to what the next tile reads
     " scale shift mean deviation running_mean running_var"
-    " windows window_rows window_columns stride_rows stride_columns pad_rows pad_columns in_rows in_columns"
-    " batch per_image inner outer prefetched flat plane_rows"
+    " windows window_rows window_columns"
+    " per_image inner outer"
 )
 FLOATS = "eps momentum factor threshold"
 ROW: np.dtype[Any] = np.dtype(

@@ -9,7 +9,7 @@ that a tile's inputs stay in the first-level cache for all output channels; `cou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from ....model import Layout
 from .plan import Convolution
-from .planes import Planes, conv_sides, phases
+from .planes import Plane, Planes, conv_sides, phases
 
 Ints = NDArray[Any]
 Mask = NDArray[np.bool_]
 
 NEAR_BYTES = 24 << 10  # of a block's inputs, in the first-level cache
+FAR_BYTES = 256 << 10  # the same for values of one pixel, of which a visit reads little: in the second-level cache
 ALL_AT_ONCE = 0.02  # below this density a block's visits would find too little to do
 TILE = 4  # rows and columns
 
@@ -31,10 +32,16 @@ TILE = 4  # rows and columns
 class Stream:
     """The survivors of a convolution, for one kernel."""
 
-    blocks: int
+    inputs: int
+    block: int  # input channels per block
     counts: Ints  # (blocks, outputs) int32
     offsets: Ints  # of each survivor: where it reads, in bytes from a tile's corner; int32
     order: Ints  # of each survivor: its place among the survivors of the layer; int32
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks it has."""
+        return -(-self.inputs // self.block)
 
 
 @dataclass(frozen=True)
@@ -58,19 +65,21 @@ class LayerStreams:
     backward: tuple[InputGradient, ...]
 
 
-def _block(inputs: int, density: float, rows: int, columns: int, vector: int) -> int:
+def _block(inputs: int, density: float, layer: Convolution, plane: Plane) -> int:
     """Input channels per block."""
     if density < ALL_AT_ONCE:
-        return max(1, inputs)
-    return max(1, min(inputs, NEAR_BYTES // ((TILE + rows - 1) * (TILE + columns - 1) * vector)))
+        return inputs
+    rows, columns = (min(TILE, side) for side in plane.shape[1:])
+    reads = (rows + layer.kernel[2] - 1) * (columns + layer.kernel[3] - 1) * plane.vector
+    return max(1, min(inputs, (NEAR_BYTES if rows * columns > 1 else FAR_BYTES) // reads))
 
 
-def _stream(outputs: int, to: Ints, source: Ints, block: int, blocks: int, offsets: Ints, places: Ints) -> Stream:
+def _stream(outputs: int, inputs: int, block: int, to: Ints, source: Ints, offsets: Ints, places: Ints) -> Stream:
     """Survivors, sorted by `to` and then `source`, in blocks of sources."""
-    number = source // block
+    number, blocks = source // block, -(-inputs // block)
     order = np.argsort(number.astype(np.uint16 if blocks < 1 << 16 else np.int64), kind="stable")
     counts = np.bincount(number * outputs + to, minlength=blocks * outputs).astype(np.int32)
-    return Stream(blocks, counts, offsets[order].astype(np.int32), places[order].astype(np.int32))
+    return Stream(inputs, block, counts, offsets[order].astype(np.int32), places[order].astype(np.int32))
 
 
 class Streams:
@@ -103,7 +112,7 @@ class Streams:
 
 def _of_layer(layer: Convolution, planes: Planes, kept: Mask, start: int) -> tuple[Ints, LayerStreams]:
     """Positions of a layer's survivors in its weight, in the order of its forward stream, and its streams."""
-    outputs, per_group, *sides = layer.kernel
+    outputs, per_group = layer.kernel[:2]
     source = planes.values[layer.inputs[0]]
     inputs, vector = source.shape[0], source.vector
     density = kept.mean() if kept.size else 0.0
@@ -113,18 +122,18 @@ def _of_layer(layer: Convolution, planes: Planes, kept: Mask, start: int) -> tup
     down, right = (
         (tap * dilation - padding) for tap, dilation, padding in zip((y, x), layer.dilation, layer.padding, strict=True)
     )
-    block = _block(inputs, density, *sides, vector)
+    block = _block(inputs, density, layer, source)
     offsets = i * source.channel + down * source.row + right * vector
-    forward = _stream(outputs, o, i, block, -(-inputs // block), offsets, np.arange(flat.size))
+    forward = _stream(outputs, inputs, block, o, i, offsets, np.arange(flat.size))
     positions = flat[forward.order]
     in_forward = np.empty(flat.size, np.int32)  # from the order of `flat` to the layer's own
     in_forward[forward.order] = np.arange(flat.size)
-    forward = Stream(forward.blocks, forward.counts, forward.offsets, np.zeros(0, np.int32))
+    forward = replace(forward, order=np.zeros(0, np.int32))
     backward: list[InputGradient] = []
     if layer.inputs[0] in planes.gradients:
         by_input = np.lexsort((o, i)) if layer.groups > 1 else np.argsort(i.astype(np.uint16), kind="stable")
         survivors = tuple(array[by_input] for array in (o, i, y, x, in_forward))
-        block = _block(outputs, density, *sides, vector)
+        block = _block(outputs, density, layer, planes.output_gradient(layer))
         backward = _input_gradients(layer, planes, inputs, block, survivors)
     return positions, LayerStreams(start, start + flat.size, forward, tuple(backward))
 
@@ -147,7 +156,7 @@ def _input_gradients(
             else:
                 po, pi, py, px, pp = (array[taken] for array in survivors)
             offsets = po * target.channel + down[py] * target.row + right[px] * target.vector
-            stream = _stream(inputs, pi, po, block, -(-outputs // block), offsets, pp)
+            stream = _stream(inputs, outputs, block, pi, po, offsets, pp)
             found.append(InputGradient(rows.count, columns.count, rows.first, columns.first, stream))
     return found
 

@@ -13,6 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from ....native.lines import LINE_BYTES
 from ....native.simd import F32, FLOAT_BYTES, I32, I64, Emitter, Values, sides
 from .rows import ADD, MASKED, RELU, RELU_POOL
 
@@ -312,3 +313,28 @@ def _gradient_visit(e: Emitter, height: int, breadth: int, is_near: bool, given:
     quarter = builder.ashr(count, ir.Constant(I64, 2))
     offset, place = e.loop(quarter, [offsets, gradient], four)
     e.loop(builder.and_(count, ir.Constant(I64, 3)), [offset, place], one)
+
+
+@intrinsic
+def prefetch_rows(_, width, breadth, corner, row, rows, writing):  # type: ignore[no-untyped-def]
+    """Prefetch some rows of a few vectors each, to read or to write them."""
+    lanes, columns = sides(width, breadth)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, _, corner, row, rows, writing = args
+        e = Emitter(builder, lanes)
+
+        def asked(write: bool) -> Values:
+            def down(state: Values) -> Values:
+                for j in range(0, columns, max(1, LINE_BYTES // e.bytes)):
+                    e.prefetch(e.at(state[0], j * e.bytes), write)
+                return [builder.add(state[0], row)]
+
+            e.loop(rows, [corner], down)
+            return []
+
+        e.either(writing, lambda: asked(True), lambda: asked(False))
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(width, breadth, *[i64] * 4), generate

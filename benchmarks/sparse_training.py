@@ -1,0 +1,243 @@
+"""Training steps of sparse convolutional networks on one core: our kernels beside PyTorch's dense steps.
+
+    python benchmarks/sparse_training.py [--networks cnn vgg16 resnet18] [--sparsities 0 0.8 0.9 0.95 0.99] [--compile]
+    python benchmarks/sparse_training.py --layers --networks cnn --sparsities 0.95
+
+All sides take turns in one process, with one thread each; times are that thread's own processor time, medians, so that
+other processes disturb little. Ours is what a client does: samples picked, forward, loss, backward, SGD with momentum.
+PyTorch's is the usual loop with `torch.optim.SGD`. Masks are those of `results/models/` where there is one of that
+sparsity; below the sparsest-but-one of them layers' densities are between dense and that file's; resnet18's are the
+largest of He-normal weights of all layers together.
+`--layers`: milliseconds and share of the machine's peak of every kernel of a step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedsparsify import RunConfig, load
+from fedsparsify.methods import Fit
+from fedsparsify.model import SparseModel
+from fedsparsify.networks import build, model_of
+from fedsparsify.training.backends.base import Setup
+from fedsparsify.training.backends.sparse import Sparse
+from fedsparsify.training.native.conv.rows import OPERATIONS, ROW
+from fedsparsify.training.worker import Samples, Worker
+
+MODELS = Path(__file__).parents[1] / "results" / "models"
+FILES = {"cnn": "cifar10-cnn", "vgg16": "cifar100-vgg16"}
+CLASSES = {"cnn": 10, "vgg16": 100, "resnet18": 10}
+SHAPE = (3, 32, 32)
+BATCH = 32
+STEPS = 3  # of each side in a turn
+CPU = torch.device("cpu")
+
+
+class Block(nn.Module):
+    """Two convolutions and a shortcut (He et al., 2016)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The block's output."""
+        h = torch.relu(self.norm1(self.conv1(x)))
+        return torch.relu(self.norm2(self.conv2(h)) + self.shortcut(x))
+
+
+def resnet18(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """ResNet-18 with the stem for images of 32 × 32."""
+    layers: list[nn.Module] = [nn.Conv2d(shape[0], 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+    inputs = 64
+    for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+        layers += [Block(inputs, outputs, stride), Block(outputs, outputs, 1)]
+        inputs = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+
+
+def network(name: str) -> nn.Module:
+    """A network with fixed initial weights."""
+    torch.manual_seed(0)
+    return resnet18(SHAPE, 10) if name == "resnet18" else build(name, SHAPE, CLASSES[name], 0)
+
+
+def pruned(name: str, sparsity: float) -> SparseModel:
+    """The model that a step starts from."""
+    model = model_of(network(name))
+    if sparsity == 0:
+        return model
+    path = MODELS / f"{FILES.get(name)}-{sparsity:.2f}.fsz"
+    if path.exists():
+        return model.under(load(path).mask)
+    rng = np.random.default_rng(0)
+    sparser = MODELS / f"{FILES.get(name)}-0.90.fsz"
+    if sparser.exists() and sparsity < 0.9:
+        known = load(sparser)
+        return model.under(_between(known, sparsity, rng))
+    scores = np.full(model.layout.trainable, np.inf)
+    for spec in model.layout.tensors:
+        if len(spec.shape) > 1:
+            width = (2 / np.prod(spec.shape[1:])) ** 0.5
+            scores[model.layout.slices[spec.name]] = abs(rng.normal(0, width, spec.size))
+    return model.under(scores > np.quantile(scores, sparsity))
+
+
+def _between(known: SparseModel, sparsity: float, rng: np.random.Generator) -> np.ndarray:
+    """A random mask whose layers have the known densities to a power between 0 and 1."""
+    parts = [(known.layout.slices[spec.name], spec.size) for spec in known.layout.tensors]
+    densities = np.array([max(known.mask[place].mean(), 1e-9) for place, _ in parts])
+    sizes = np.array([size for _, size in parts])
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        power = (low + high) / 2
+        left = (densities**power * sizes).sum() / sizes.sum()
+        low, high = (power, high) if left > 1 - sparsity else (low, power)
+    each = np.concatenate([np.full(size, d**power) for (_, size), d in zip(parts, densities, strict=True)])
+    return rng.random(each.size) < each
+
+
+def torch_step(name: str, channels_last: bool, compiled: bool) -> Callable[[], None]:
+    """PyTorch's usual training step on one batch."""
+    module = network(name).train()
+    x, y = torch.randn(BATCH, *SHAPE), torch.randint(0, CLASSES[name], (BATCH,))
+    if channels_last:
+        module, x = module.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
+    optimiser = torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9)
+    run: Any = torch.compile(module) if compiled else module
+
+    def step() -> None:
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(run(x), y).backward()
+        optimiser.step()
+
+    return step
+
+
+class Ours:
+    """A client of the back end."""
+
+    def __init__(self, name: str, model: SparseModel, by_rule: bool) -> None:
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(STEPS * BATCH, *SHAPE)).astype(np.float32)
+        self.samples = Samples.on(CPU, x, rng.integers(0, CLASSES[name], len(x)))
+        self.training = RunConfig(batch_size=BATCH, lr=1e-3, momentum=0.9, epochs=1, augment="none")
+        self.backend = Sparse(Setup(lambda: network(name), self.samples, self.training, CPU))
+        self.model, self.by_rule = model, by_rule
+        self.flat = self.backend._setup.flat()
+
+    def __call__(self) -> None:
+        """As many steps as a turn has."""
+        mine = np.arange(len(self.samples.y))
+        worker = Worker(self.flat, self.samples, mine, self.training, 1, 0)
+        if self.by_rule:
+            self.backend.fit([worker], [Fit(self.model)])
+        else:
+            with self.backend.kernels_only():
+                self.backend.fit([worker], [Fit(self.model)])
+
+
+def timed(call: Callable[[], None], times: int) -> float:
+    """Seconds of the thread's processor time per call."""
+    began = time.thread_time()
+    for _ in range(times):
+        call()
+    return (time.thread_time() - began) / times
+
+
+def compare(name: str, sparsities: list[float], turns: int, compiled: bool) -> None:
+    """Medians of all sides, and ratios within turns."""
+    theirs = {"default": torch_step(name, False, False), "channels last": torch_step(name, True, False)}
+    if compiled:
+        theirs["compile"] = torch_step(name, False, True)
+    for sparsity in sparsities:
+        ours = Ours(name, pruned(name, sparsity), by_rule=True)
+        ours()
+        for step in theirs.values():
+            step()
+        rows = []
+        for _ in range(turns):
+            row = [timed(step, STEPS) for step in theirs.values()]
+            rows.append([*row, timed(ours, 1) / STEPS])
+        table = np.array(rows) * 1e3
+        ratios = [median(table[:, k] / table[:, -1]) for k in range(len(theirs))]
+        columns = "  ".join(
+            f"{side} {median(table[:, k]):.1f} ms ({ratio:.2f}×)"
+            for k, (side, ratio) in enumerate(zip(theirs, ratios, strict=True))
+        )
+        how = "kernels" if ours.backend.takes(ours.model) else "autograd"
+        best = median(table[:, :-1].min(1) / table[:, -1])
+        line = f"ours {median(table[:, -1]):.1f} ms by {how}  best {best:.2f}×"
+        print(f"{name} {sparsity:.2f}  {columns}  {line}", flush=True)
+
+
+def layers(name: str, sparsity: float, turns: int) -> None:
+    """Every row of the program."""
+    ours = Ours(name, pruned(name, sparsity), by_rule=False)
+    ours()
+    program = ours.backend._programs[0]
+    peak = _peak()
+    spent = np.array([[_row_time(program, k) for k in range(len(program.table))] for _ in range(turns)])
+    total = 0.0
+    for k, row in enumerate(program.table):
+        ms = median(spent[:, k]) * 1e3
+        total += ms
+        if ms < 0.01:
+            continue
+        op, share = OPERATIONS[row["op"]], ""
+        if row["blocks"]:
+            counts = np.ctypeslib.as_array(
+                (np.ctypeslib.ctypes.c_int32 * int(row["blocks"] * row["channels"])).from_address(int(row["counts"]))
+            )
+            pixels = int(row["groups"] * row["rows"] * row["columns"]) * program.planes.vector // 4
+            flops = 2.0 * counts.sum() * pixels
+            share = f"{counts.sum():8d} survivors {flops / ms / 1e6 / peak:5.0%} of peak"
+        print(f"{k:3d} {op:16s} {row['channels']:4d} × {row['rows']:2d} × {row['columns']:2d} {ms:8.3f} ms {share}")
+    print(f"{name} {sparsity}: {total:.2f} ms in kernels, peak {peak:.0f} GFLOP/s")
+
+
+def _row_time(program: Any, k: int) -> float:
+    return timed(lambda: program._run(program.table.ctypes.data + k * ROW.itemsize, 1), 1)
+
+
+def _peak() -> float:
+    """GFLOP/s of a dense product of PyTorch's, which comes near to the machine's peak."""
+    a, b, c = (torch.randn(1024, 1024) for _ in range(3))
+    return max(2 * 1024**3 / timed(lambda: torch.mm(a, b, out=c) is None, 3) / 1e9 for _ in range(5))
+
+
+def main() -> None:
+    """Print what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", nargs="+", default=["cnn"], choices=[*CLASSES])
+    parser.add_argument("--sparsities", nargs="+", type=float, default=[0, 0.8, 0.9, 0.95, 0.99])
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--compile", action="store_true", help="also torch.compile")
+    parser.add_argument("--layers", action="store_true", help="every kernel of a step")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    for name in args.networks:
+        if args.layers:
+            for sparsity in args.sparsities:
+                layers(name, sparsity, args.turns)
+        else:
+            compare(name, args.sparsities, args.turns, args.compile)
+
+
+if __name__ == "__main__":
+    main()
