@@ -105,16 +105,16 @@ def _prefetch_inputs(width: Any, tall: Any, op: Any, x: Any, left: Any, block: A
     Tiles jump from plane to plane, which the processor does not foresee.
     """
     ends = left + 8 > op.columns
-    for k in range(c, op.block, op.channels):
-        corner = x + (block * op.block + k) * op.x_channel
-        if block * op.block + k >= op.inputs:
-            break
+    channel, last = block * op.block + c, min((block + 1) * op.block, op.inputs)
+    while channel < last:  # a range with a step would make numba add a check for zero
+        corner = x + channel * op.x_channel
         if ends:  # the next row of tiles, from its left end
             corner += op.next_row - left * op.x_column
             prefetch_rows(width, FOUR, corner, op.x_row, len(tall), 0)
             prefetch_rows(width, FOUR, corner + 4 * op.x_column, op.x_row, len(tall), 0)
         else:
             prefetch_rows(width, FOUR, corner + op.next_column, op.x_row, len(tall) + op.window_rows - 1, 0)
+        channel += op.channels
 
 
 @inlined

@@ -161,7 +161,7 @@ class Program:
         row["counts"], row["offsets"], row["weights"] = _at(stream.counts), _at(stream.offsets), weights
 
     def _prefetched(self, row: Array, kernel: tuple[int, ...], before: tuple[int, ...]) -> None:
-        """Say what the next tile reads that a tile does not: its window begins `before` pixels above and on the left."""
+        """Say what the next tile reads that a tile does not; windows begin `before` pixels above and on the left."""
         tall = 4 if self._lanes == 16 else 2
         if not row["near"][0] or int(row["rows"][0]) % tall or int(row["columns"][0]) % 4:
             return

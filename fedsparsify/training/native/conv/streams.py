@@ -10,6 +10,7 @@ that a tile's inputs stay in the first-level cache for all output channels; `cou
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,9 @@ from .planes import Plane, Planes, conv_sides, phases
 Ints = NDArray[Any]
 Mask = NDArray[np.bool_]
 
-NEAR_BYTES = 24 << 10  # of a block's inputs, in the first-level cache
+NEAR_BYTES = 28 << 10  # of a block's inputs: they stay in the first-level cache
 FAR_BYTES = 256 << 10  # the same for values of one pixel, of which a visit reads little: in the second-level cache
-ALL_AT_ONCE = 0.02  # below this density a block's visits would find too little to do
+VISIT = 8  # survivors that a visit should have at least: it loads and stores a tile of sums
 TILE = 4  # rows and columns
 
 
@@ -66,12 +67,13 @@ class LayerStreams:
 
 
 def _block(inputs: int, density: float, layer: Convolution, plane: Plane) -> int:
-    """Input channels per block."""
-    if density < ALL_AT_ONCE:
-        return inputs
+    """Input channels per block; depends on the mask alone, as it decides in which order sums are rounded."""
     rows, columns = (min(TILE, side) for side in plane.shape[1:])
     reads = (rows + layer.kernel[2] - 1) * (columns + layer.kernel[3] - 1) * plane.vector
-    return max(1, min(inputs, (NEAR_BYTES if rows * columns > 1 else FAR_BYTES) // reads))
+    near = (NEAR_BYTES if rows * columns > 1 else FAR_BYTES) // reads
+    worthwhile = VISIT / max(density * layer.kernel[2] * layer.kernel[3], 1e-9)
+    block = max(1, near, ceil(min(worthwhile, inputs)))
+    return inputs if 2 * block > inputs else block
 
 
 def _stream(outputs: int, inputs: int, block: int, to: Ints, source: Ints, offsets: Ints, places: Ints) -> Stream:

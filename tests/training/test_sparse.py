@@ -1,0 +1,403 @@
+"""The CPU's kernels for sparse convolutional networks ≡ autograd on the module itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedsparsify import RunConfig
+from fedsparsify.data import Dataset
+from fedsparsify.federation.simulated import Simulated
+from fedsparsify.keyed import KeyedDropout
+from fedsparsify.methods import Fit, Score
+from fedsparsify.native.machine import lanes_here
+from fedsparsify.networks import build, layout_of, model_of
+from fedsparsify.training.backends import Setup, base
+from fedsparsify.training.backends.autograd import OneByOne
+from fedsparsify.training.backends.choose import choose, disagreement
+from fedsparsify.training.backends.sparse import Sparse
+from fedsparsify.training.flat import FlatModule
+from fedsparsify.training.native.conv.network import KERNELS, SparseNetwork, SurvivorModels
+from fedsparsify.training.native.conv.plan import Convolution, Norm, NotPlanned, read_plan
+from fedsparsify.training.native.conv.planes import Phase, Planes, phases, taps
+from fedsparsify.training.native.conv.program import Program
+from fedsparsify.training.native.conv.streams import Streams
+from fedsparsify.training.worker import Samples, Worker
+
+CPU = torch.device("cpu")
+NARROW = [lanes for lanes in (8, 4) if lanes < lanes_here()]
+CLASSES = 3
+
+
+class Residual(nn.Module):
+    """A block whose shortcut is the input itself or a convolution."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, norm: bool) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=not norm)
+        self.second = nn.Conv2d(outputs, outputs, 3, 1, 1)
+        self.norm = nn.BatchNorm2d(outputs) if norm else nn.Identity()
+        plain = inputs == outputs and stride == 1
+        self.shortcut = nn.Identity() if plain else nn.Conv2d(inputs, outputs, 1, stride)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        return self.relu(self.norm(self.second(self.relu(self.first(x)))) + self.shortcut(x))
+
+
+def random_network(rng: np.random.Generator) -> tuple[nn.Sequential, tuple[int, ...]]:
+    """Layers that the kernels have, in some order, and the shape of a sample."""
+    shape = (int(rng.integers(1, 4)), *(int(side) for side in rng.integers(5, 13, 2)))
+    layers: list[nn.Module] = []
+    channels, x = shape[0], torch.zeros(2, *shape)
+
+    def put(*more: nn.Module) -> None:
+        nonlocal x
+        for layer in more:
+            x = layer(x)
+            layers.append(layer)
+
+    for _ in range(int(rng.integers(1, 4))):
+        kind, outputs = rng.choice(["conv", "norm", "residual", "groups", "odd"]), int(rng.integers(2, 20))
+        if kind == "residual":
+            stride = int(rng.integers(1, 3))
+            put(Residual(channels, outputs := int(rng.choice([channels, outputs])), stride, bool(rng.integers(2))))
+        elif kind == "groups":
+            outputs = channels * int(rng.integers(1, 4))
+            put(nn.Conv2d(channels, outputs, 3, padding=1, groups=channels), nn.ReLU())
+        elif kind == "odd":
+            size, stride = (min(int(side), int(rng.integers(1, 6))) for side in x.shape[2:]), int(rng.integers(1, 4))
+            put(nn.Conv2d(channels, outputs, tuple(size), stride, int(rng.integers(0, 3)), bias=False))
+        else:
+            put(nn.Conv2d(channels, outputs, 3, padding=1))
+            put(*([nn.BatchNorm2d(outputs)] if kind == "norm" else []), nn.ReLU())
+        channels = outputs
+        small = min(x.shape[2:]) < 4
+        after = rng.choice(["", "max", "max", "odd max", "mean", "adaptive"])
+        if after == "max" and not small:
+            put(nn.MaxPool2d(2))
+        elif after == "odd max" and not small:
+            put(nn.MaxPool2d(3, 2, 1, ceil_mode=bool(rng.integers(2))))
+        elif after == "mean" and not small:
+            put(nn.AvgPool2d(3, 2, 1, count_include_pad=bool(rng.integers(2))))
+        elif after == "adaptive":
+            put(nn.AdaptiveAvgPool2d((min(3, x.shape[2]), 1)))
+    put(nn.Flatten())
+    if rng.integers(2):
+        put(nn.Linear(x.shape[1], 9), nn.BatchNorm1d(9), nn.ReLU(), KeyedDropout(0.3, 0))
+    put(nn.Linear(x.shape[1], CLASSES))
+    if all(max(m.kernel_size) == 1 for m in nn.Sequential(*layers).modules() if isinstance(m, nn.Conv2d)):
+        layers.insert(0, nn.Conv2d(shape[0], shape[0], 3, padding=1))
+    for layer in nn.Sequential(*layers).modules():
+        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
+            nn.init.uniform_(layer.weight, 0.5, 1.5)
+    return nn.Sequential(*layers), shape
+
+
+def networks_of(module, shape, mask, batch, lanes):
+    """The network of a mask's survivors, and the module itself, for autograd."""
+    layout = layout_of(module)
+    plan = read_plan(module, layout, shape)
+    planes = Planes(plan, lanes)
+    streams = Streams(planes, layout, mask)
+    (run,) = KERNELS(lanes)
+    program = Program(planes, layout, batch, run)
+    program.bind(streams)
+    network = SparseNetwork(plan, program, streams, module)
+    return FlatModule(network, CPU), FlatModule(module, CPU), SurvivorModels(layout, streams)
+
+
+def margin_of(module: nn.Module) -> list[float]:
+    """Filled, at the next forward pass, with how near values came to a ReLU's kink or to another maximum."""
+    margins: list[float] = []
+
+    def relu(_, given, __):
+        margins.append(float(given[0].detach().abs().min()))
+
+    def pool(layer, given, _):
+        x = nn.functional.pad(given[0].detach().double(), [layer.padding] * 4, value=-1e30)
+        windows = nn.functional.unfold(x, layer.kernel_size, stride=layer.stride)
+        windows = windows.reshape(len(x), x.shape[1], -1, windows.shape[-1])
+        top = windows.topk(2, 2).values
+        gaps = (top[:, :, 0] - top[:, :, 1])[top[:, :, 0] != top[:, :, 1]]
+        margins.append(float(gaps.min()) if gaps.numel() else 1.0)
+
+    for layer in module.modules():
+        if isinstance(layer, nn.ReLU):
+            layer.inplace = False
+            layer.register_forward_hook(relu)
+        if isinstance(layer, nn.MaxPool2d):
+            layer.register_forward_hook(pool)
+    return margins
+
+
+def difference(seed: int, lanes: int) -> float | None:
+    """The largest relative difference of logits, gradient and statistics over two steps; None after a near tie."""
+    rng = np.random.default_rng(seed)
+    torch.manual_seed(seed)
+    module, shape = random_network(rng)
+    normed = any(isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d) for layer in module.modules())
+    least = 2 if normed else 1  # a batch norm may not take one value per channel
+    kept, batch = rng.choice([1.0, 0.6, 0.2, 0.05, 0.001]), int(rng.integers(least, 71))
+    model = model_of(module)
+    model = model.under(rng.random(model.layout.trainable) < kept)
+    ours, theirs, models = networks_of(module, shape, model.mask, batch, lanes)
+    ours.load(models.model(model))
+    theirs.load(model)
+    margins, worst = margin_of(theirs.module), 0.0
+    split = model.layout.trainable
+    for step, size in enumerate((batch, int(rng.integers(least, batch + 1)))):
+        x = torch.from_numpy(rng.normal(size=(size, *shape)).astype(np.float32))
+        y, logits = torch.from_numpy(rng.integers(0, CLASSES, size)), []
+        for network in (ours, theirs):
+            network.module.train()
+            network.key.fill_(7_777_777_777 * (step + 1))
+            network.refresh()
+            logits.append(network.module(x.clone()))
+            nn.functional.cross_entropy(logits[-1], y).backward()
+            network.settle()
+        statistics = ours.weights.numpy()[models.layout.trainable :][: model.layout.total - split]
+        pairs = [
+            (logits[0].detach().numpy(), logits[1].detach().numpy()),
+            (models.spread(ours.gradient.numpy()), theirs.gradient.numpy() * model.mask),
+            (statistics, theirs.weights.numpy()[split:]),
+        ]
+        worst = max(worst, *(float(np.linalg.norm(a - b) / (np.linalg.norm(b) + 1e-6)) for a, b in pairs))
+    return worst if min(margins, default=1.0) > 1e-5 else None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_networks(seed):
+    worst = difference(seed, lanes_here())
+    assert worst is None or worst < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lanes", [lanes_here(), *NARROW])
+def test_two_hundred_random_networks(lanes):
+    found = [difference(seed, lanes) for seed in range(200)]
+    assert sum(worst is None for worst in found) <= 10  # near ties
+    assert [seed for seed, worst in enumerate(found) if worst is not None and worst >= 1e-4] == []
+
+
+def picture_samples(count=40, side=8, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(count) % CLASSES
+    x = rng.normal(size=(count, 3, side, side)).astype(np.float32) + y[:, None, None, None].astype(np.float32)
+    return Samples.on(CPU, x, y)
+
+
+def setup_of(make, **more) -> Setup:
+    settings = {"batch_size": 8, "lr": 0.02, "epochs": 2, "momentum": 0.0, "augment": "none"} | more
+    return Setup(make, picture_samples(), RunConfig(**settings), CPU)
+
+
+def cnn() -> nn.Module:
+    """As the paper's, smaller."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    dense = [nn.Linear(128, 20), nn.ReLU(), KeyedDropout(0.2, 0), nn.Linear(20, CLASSES)]
+    return nn.Sequential(*layers, nn.BatchNorm2d(8), nn.Flatten(), *dense)
+
+
+def half(setup: Setup, kept=0.3):
+    model = model_of(setup.make())
+    return model.under(np.random.default_rng(1).random(model.layout.trainable) < kept)
+
+
+def answers(backend, setup, request, velocity=None, clients=2):
+    def copied():
+        return None if velocity is None else velocity.copy()  # a worker writes into it
+
+    workers = [
+        Worker(setup.flat(), setup.samples, np.arange(k, 40, 2)[: 13 + 3 * k], setup.training, 1, k, copied())
+        for k in range(clients)
+    ]
+    context = backend.kernels_only() if isinstance(backend, Sparse) else None
+    if context is None:
+        return backend.fit(workers, [request] * clients), workers
+    with context:
+        return backend.fit(workers, [request] * clients), workers
+
+
+def test_a_step_by_hand():
+    """A window that is the image, no bias, all zero: both classes have probability ½."""
+    module = nn.Sequential(nn.Conv2d(1, 2, 2, bias=False), nn.Flatten())
+    nn.init.zeros_(module[0].weight)
+    x = np.array([[[[1, 2], [3, 4]]], [[[5, 6], [7, 8]]]], np.float32)
+    training = RunConfig(batch_size=2, lr=0.5, epochs=1, momentum=0.0, augment="none")
+    setup = Setup(lambda: module, Samples.on(CPU, x, np.array([0, 1])), training, CPU)
+    model = model_of(module).under(np.array([True] * 7 + [False]))
+    worker = Worker(setup.flat(), setup.samples, np.arange(2), training, 1, 0)
+    backend = Sparse(setup)
+    with backend.kernels_only():
+        (update,) = backend.fit([worker], [Fit(model)])
+    # ½ · mean of (½ − [class]) · x: ¼ · ((1, 2, 3, 4) − (5, 6, 7, 8)) · ½, the last entry pruned
+    assert update.model.weights.tolist() == [-0.5, -0.5, -0.5, -0.5, 0.5, 0.5, 0.5, 0]
+    assert update.loss == pytest.approx(np.log(2))
+    assert worker.steps == 1
+
+
+def test_phases_of_a_stride_of_two():
+    """Of seven pixels, a window of three with a border of one: even ones meet its middle, odd ones its ends."""
+    assert phases(7, 3, 2, 1, 1) == [Phase(1, 3, ((0, 1), (2, 0))), Phase(0, 4, ((1, 0),))]
+    assert taps(7, 4, 3, 2, 1, 1) == 1
+    assert taps(5, 3, 3, 1, 0, 1) == 0
+
+
+def test_a_plan_merges_relus_and_pools():
+    module = build("cnn", (3, 8, 8), CLASSES, 0)
+    plan = read_plan(module, layout_of(module), (3, 8, 8))
+    kinds = [type(layer).__name__ for layer in plan.layers]
+    pair = ["Convolution", "Convolution"]
+    assert kinds == [*pair, "Norm", *pair, "Norm", *pair, "Flatten", "Convolution", "Dropout", "Convolution"]
+    assert [layer.pooled for layer in plan.convolutions[:4]] == [False, True, False, True]
+    assert [layer.relu for layer in plan.convolutions] == [True] * 7 + [False]
+    residual = nn.Sequential(Residual(3, 3, 1, True), nn.Flatten(), nn.Linear(192, 2))
+    layers = read_plan(residual, layout_of(residual), (3, 8, 8)).layers
+    assert [getattr(layer, "relu", None) for layer in layers] == [True, False, False, True, None, False]
+    assert isinstance(layers[2], Norm)
+    assert isinstance(layers[0], Convolution)
+
+
+class Shared(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(3, 3, 3, padding=1), nn.Linear(192, 2)
+
+    def forward(self, x):
+        return self.last(self.conv(self.conv(x)).flatten(1))
+
+
+CONV = nn.Conv2d(3, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (nn.Sequential(CONV, nn.Tanh(), nn.Flatten(), nn.Linear(72, 2)), "no kernel for tanh"),
+        (nn.Sequential(CONV, nn.Flatten(), nn.Linear(72, 2).requires_grad_(False)), "'2.weight' is frozen"),
+        (nn.Sequential(CONV, nn.Flatten(), nn.Dropout(), nn.Linear(72, 2)), "torch's own random generator"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(192, 2)), "no convolution"),
+        (nn.Sequential(CONV), "one logit per class"),
+        (nn.Sequential(CONV, nn.BatchNorm2d(2, momentum=None), nn.Flatten(), nn.Linear(72, 2)), "momentum of None"),
+        (Shared(), "'conv.weight' belongs to 2 layers"),
+        (nn.Sequential(CONV, nn.LayerNorm(6), nn.Flatten(), nn.Linear(72, 2)), "LayerNorm"),
+    ],
+    ids=["tanh", "frozen", "torch's dropout", "perceptron", "no logits", "cumulative norm", "shared", "layer norm"],
+)
+def test_what_the_kernels_do_not_have_is_named(module, reason):
+    with pytest.raises(NotPlanned, match=reason):
+        read_plan(module, layout_of(module), (3, 8, 8))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"momentum": 0.9, "nesterov": True}, {"momentum": 0.5, "augment": "pad-crop-flip"}],
+    ids=["plain", "nesterov", "augmented"],
+)
+@pytest.mark.parametrize("prox", [0.0, 0.3])
+def test_a_round_equals_autograd(more, prox):
+    setup = setup_of(cnn, **more)
+    request = Fit(half(setup), prox=prox)
+    velocity = np.random.default_rng(2).normal(0, 0.01, request.model.mask.size).astype(np.float32)
+    kept = velocity * request.model.mask if more.get("momentum") else None
+    mine, my_workers = answers(Sparse(setup), setup, request, kept)
+    theirs, their_workers = answers(OneByOne(setup), setup, request, kept)
+    for one, two in zip(mine, theirs, strict=True):
+        assert one.loss == pytest.approx(two.loss, rel=1e-4)
+        assert np.allclose(one.model.weights, two.model.weights, rtol=1e-3, atol=1e-5)
+        assert not one.model.weights[: one.model.mask.size][~one.model.mask].any()
+        assert one.samples == two.samples
+    for one, two in zip(my_workers, their_workers, strict=True):
+        assert (one.steps, one.epochs) == (two.steps, two.epochs)
+        assert np.allclose(one.velocity, two.velocity, rtol=1e-3, atol=1e-5)
+
+
+def test_scores_and_dense_models_are_left_to_autograd():
+    setup = setup_of(cnn, batch_size=32)
+    backend = Sparse(setup)
+    dense = model_of(cnn())
+    assert not backend.takes(dense)
+    assert backend.takes(half(setup, 0.5))
+    assert not Sparse(setup_of(cnn, batch_size=1)).takes(half(setup, 0.5))  # one image would fill one lane
+    (update, _), _ = answers(backend, setup, Score(half(setup), "squares"))
+    assert update.scores[~half(setup).mask].any()
+
+
+def test_the_back_end_is_chosen_and_compared():
+    setup = setup_of(cnn)
+    assert choose(setup).name == "sparse"
+    backend = Sparse(setup)
+    backend._run = lambda *_: 0
+    assert "differs" in disagreement(backend, setup) or "loss" in disagreement(backend, setup)
+
+
+def test_a_batch_norm_of_one_value_is_refused_as_by_torch():
+    module = nn.Sequential(nn.Conv2d(3, 2, 8), nn.BatchNorm2d(2), nn.Flatten())
+    model = model_of(module)
+    ours, *_ = networks_of(module, (3, 8, 8), model.mask, 2, lanes_here())
+    with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
+        ours.module(torch.zeros(1, 3, 8, 8))
+
+
+def test_a_model_that_diverges_stays_nan_and_leaves_nothing_behind():
+    setup = setup_of(cnn)
+    used, fresh = Sparse(setup), Sparse(setup)
+    model = half(setup)
+    huge = model.with_weights(model.weights * np.float32(1e30), True)
+    (one, two), _ = answers(used, setup, Fit(huge))
+    assert not one.model.finite
+    assert not two.model.finite
+    assert not np.isfinite(one.loss)
+    again, _ = answers(used, setup, Fit(model))
+    first, _ = answers(fresh, setup, Fit(model))
+    assert all(a.model.same_as(b.model) for a, b in zip(again, first, strict=True))
+
+
+def test_threads_give_the_same_bytes_as_one(monkeypatch):
+    rounds = []
+    for cores in (1, 3):
+        monkeypatch.setattr(base, "cores_here", lambda cores=cores: cores)
+        setup = setup_of(cnn)
+        rounds.append(answers(Sparse(setup), setup, Fit(half(setup)), clients=3)[0])
+    assert all(one.model.same_as(two.model) for one, two in zip(*rounds, strict=True))
+
+
+def test_clients_with_masks_of_their_own():
+    setup = setup_of(cnn)
+    backend, models = Sparse(setup), [half(setup, kept) for kept in (0.2, 0.4, 0.2)]
+    with backend.kernels_only():
+        for model in models:
+            worker = Worker(setup.flat(), setup.samples, np.arange(9), setup.training, 1, 0)
+            (update,) = backend.fit([worker], [Fit(model)])
+            assert np.array_equal(update.model.mask, model.mask)
+
+
+def test_a_whole_run_uses_the_kernels_once_it_is_sparse(monkeypatch):
+    y = np.arange(96) % CLASSES
+    x = np.random.default_rng(0).normal(size=(96, 3, 8, 8)).astype(np.float32) + y[:, None, None, None]
+    data = Dataset("pictures", x.astype(np.float32), y, x[:9].astype(np.float32), y[:9])
+    config = RunConfig(network="cnn", rounds=2, epochs=1, clients=2, batch_size=32, lr=0.01)
+    federation = Simulated(config, data)
+    backend = federation.environment.cohort.backend
+    assert backend.name == "sparse"
+    used = []
+    monkeypatch.setattr(backend, "_by_kernels", lambda *args: used.append(1) or Sparse._by_kernels(backend, *args))
+    dense = federation.initial()
+    sparse = dense.under(np.random.default_rng(0).random(dense.mask.size) < 0.2)
+    for model, calls in ((dense, 0), (sparse, 2)):
+        assert all(update.finite for update in federation.ask(config.method, 1, model))
+        assert len(used) == calls
+
+
+@pytest.mark.slow
+def test_the_kernels_can_be_kept_as_a_code_image():
+    from fedsparsify.native.codegen import LINKED, Code
+
+    if not LINKED:
+        pytest.skip("code images are made on Linux on x86-64 only")
+    image, (start,) = Code(KERNELS, lanes_here()).image()
+    assert 0 <= start < len(image)
