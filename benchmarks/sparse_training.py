@@ -30,8 +30,9 @@ from fedsparsify.model import SparseModel
 from fedsparsify.networks import build, model_of
 from fedsparsify.training.backends.base import Setup
 from fedsparsify.training.backends.sparse import Sparse
+from fedsparsify.training.inputs import Samples
 from fedsparsify.training.native.conv.rows import OPERATIONS, ROW
-from fedsparsify.training.worker import Samples, Worker
+from fedsparsify.training.worker import Worker
 
 MODELS = Path(__file__).parents[1] / "results" / "models"
 FILES = {"cnn": "cifar10-cnn", "vgg16": "cifar100-vgg16"}

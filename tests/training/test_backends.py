@@ -369,7 +369,8 @@ def setup_of(network: str, device: str = "cpu", **settings) -> Setup:
     [
         ("fc", "cpu", "none", ["native", "dense", "threads", "one_by_one"]),
         ("fc", "cpu", "pad-crop-flip", ["dense", "threads", "one_by_one"]),
-        ("cnn", "cpu", "none", ["threads", "one_by_one"]),
+        ("cnn", "cpu", "none", ["sparse", "threads", "one_by_one"]),
+        ("cnn", "cpu", "pad-crop-flip", ["sparse", "threads", "one_by_one"]),
         ("fc", "meta", "none", ["dense", "mapped", "one_by_one"]),
         ("cnn", "meta", "none", ["mapped", "one_by_one"]),
     ],

@@ -55,12 +55,12 @@ class Sparse:
         """Takes the networks that `plan.py` can read, on a CPU."""
         if not setup.on_cpu:
             return "it trains on a CPU"
+        if why := setup.several_inputs():
+            return why
         try:
             read_plan(setup.module, setup.layout, setup.samples.x.shape[1:])
         except NotPlanned as error:
             return str(error)
-        if setup.samples.x.dtype != torch.float32:
-            return f"it takes float32 samples. Received: {setup.samples.x.dtype}"
         if draws_from_torch(setup):
             return "the network draws from torch's own random generator"
         try:
@@ -93,11 +93,12 @@ class Sparse:
         if self._always:
             return True
         lanes, batch = self._lanes, min(self._setup.training.batch_size, len(self._setup.samples.y))
-        mask, slices, ours, theirs = model.host_mask, self._setup.layout.slices, 0, 0
+        mask, slices = model.host_mask, self._setup.layout.slices
+        ours = theirs = 0
         for layer in self._plan.convolutions:
             _, rows, columns = output_shape(layer, self._plan.shapes)
             kept = mask[slices[layer.weight]]
-            ours += rows * columns * np.count_nonzero(kept) * -(-batch // lanes) * lanes
+            ours += rows * columns * int(np.count_nonzero(kept)) * -(-batch // lanes) * lanes
             theirs += rows * columns * kept.size * batch
         return bool(ours <= BREAK_EVEN * theirs)
 
@@ -116,11 +117,16 @@ class Sparse:
         network = self._network(slot, streams)
         models = SurvivorModels(self._setup.layout, streams)
         worker.network = network
-        if worker.velocity is not None:
-            worker.velocity = torch.from_numpy(models.pick(worker.velocity.numpy()))
-        update = worker.answer(replace(request, model=models.model(model)))
-        if worker.velocity is not None:
-            worker.velocity = torch.from_numpy(models.spread(worker.velocity.numpy()))
+        worker.optimizer = {
+            name: value if name == "steps" else torch.from_numpy(models.pick(value.numpy()))
+            for name, value in worker.optimizer.items()
+        }
+        linear = None if request.linear is None else models.pick(arrays.to_numpy(request.linear))
+        update = worker.answer(replace(request, model=models.model(model), linear=linear))
+        worker.optimizer = {
+            name: value if name == "steps" else torch.from_numpy(models.spread(value.numpy()))
+            for name, value in worker.optimizer.items()
+        }
         weights = arrays.placed(models.whole(update.model), request.model.weights)
         return replace(update, model=request.model.with_weights(weights, update.model.finite))
 

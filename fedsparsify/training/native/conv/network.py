@@ -60,7 +60,7 @@ class SparseNetwork(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The logits, in training."""
-        logits: torch.Tensor = _Run.apply(self.survivors, x, self)
+        logits: torch.Tensor = _Run.apply(self.survivors, x, self)  # type: ignore[no-untyped-call]
         return logits
 
     def run(self, survivors: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

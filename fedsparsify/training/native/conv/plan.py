@@ -174,15 +174,18 @@ def _as_image(name: str, shape: Sequence[int]) -> Shape:
     return shape[0], shape[1], shape[2]
 
 
-def _layer(node: Node, module: nn.Module, shapes: dict[str, tuple[int, ...]], tensors: dict[str, Pair]) -> Layer:
+def _layer(
+    node: Node, module: nn.Module, shapes: dict[str, tuple[int, ...]], tensors: dict[str, tuple[int, ...]]
+) -> Layer:
     a, names, sample = node.attributes, (node.inputs, node.output), shapes[node.inputs[0]]
     match node.op:
         case "conv2d":
             kernel = tensors[node.tensors["weight"]]
-            window = [tuple(a[name]) for name in ("stride", "padding", "dilation")]
-            return Convolution(
-                *(*names, node.tensors["weight"], node.tensors.get("bias"), tuple(kernel), *window, a["groups"])  # type: ignore[arg-type]
-            )
+            stride, padding, dilation = ((a[name][0], a[name][1]) for name in ("stride", "padding", "dilation"))
+            outputs, inputs, rows, columns = kernel
+            weight, bias = node.tensors["weight"], node.tensors.get("bias")
+            size = outputs, inputs, rows, columns
+            return Convolution(*names, weight, bias, size, stride, padding, dilation, a["groups"])
         case "linear" if len(sample) == 1:
             outputs, inputs = tensors[node.tensors["weight"]]
             return Convolution(*names, node.tensors["weight"], node.tensors.get("bias"), (outputs, inputs, 1, 1))
@@ -190,9 +193,9 @@ def _layer(node: Node, module: nn.Module, shapes: dict[str, tuple[int, ...]], te
             layer = module.get_submodule(a["module"])
             if not isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d) or layer.momentum is None:
                 raise NotPlanned(f"batch norm {a['module']!r} has a momentum of None")
-            found = (node.tensors.get(role) for role in ("weight", "bias"))
-            running = (node.tensors[role] for role in ("running_mean", "running_var"))
-            return Norm(*names, *found, *running, float(a["eps"]), float(layer.momentum))
+            held = node.tensors.get("weight"), node.tensors.get("bias")
+            running = node.tensors["running_mean"], node.tensors["running_var"]
+            return Norm(*names, *held, *running, float(a["eps"]), float(layer.momentum))
         case "max_pool2d" | "avg_pool2d" | "adaptive_avg_pool2d":
             return _pool(node, (sample[1], sample[2]), shapes[node.output][1:])
         case "add":

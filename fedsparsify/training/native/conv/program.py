@@ -313,7 +313,8 @@ class Program:
         """The gradient before a pool of 2 × 2."""
         whole = self._unpooled[layer.output]
         half = given[0].shape
-        squares = Pool((), layer.output, False, *(tuple((2 * k, 2 * k + 2) for k in range(side)) for side in half[1:]))
+        down, right = (tuple((2 * k, 2 * k + 2) for k in range(side)) for side in half[1:])
+        squares = Pool((), layer.output, False, down, right)
         rows.append(self._pool("max_pool_back", squares, whole, given))
         return whole
 
@@ -333,10 +334,8 @@ class Program:
         there: bool,
     ) -> None:
         streams = self.streams.layers[layer.output]
-        before = self._makers.get(layer.inputs[0])
-        masked = (
-            isinstance(before, Convolution) and before.relu and not before.pooled and self._masked_by_reader(before)
-        )
+        maker = self._makers.get(layer.inputs[0])
+        masked = isinstance(maker, Convolution) and self._masked_by_reader(maker)
         plane, at = target
         for part in streams.backward:
             transposed = zeros(max(1, part.stream.order.size))

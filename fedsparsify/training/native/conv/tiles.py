@@ -126,13 +126,13 @@ def conv_visit(_, width, tall, numbers):  # type: ignore[no-untyped-def]
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         given = [builder.extract_value(args[2], k) for k in range(numbers.count)]
         e = Emitter(builder, lanes)
-        _in_its_shape(e, given[:3], highest, lambda *shape: _conv_visit(e, *shape, given[3:]))
+        _in_its_shape(e, given[:3], highest, lambda *shape: _conv_visit(e, given[3:], *shape))
         return context.get_dummy_value()
 
     return types.void(width, tall, numbers), generate
 
 
-def _conv_visit(e: Emitter, height: int, breadth: int, is_near: bool, given: Values) -> None:
+def _conv_visit(e: Emitter, given: Values, height: int, breadth: int, is_near: bool) -> None:
     builder, lanes, size = e.builder, e.lanes, height * breadth
     x, x_row, x_column, offsets, weights, count, bias, first, last, sums = given[:10]
     mode, y, y_row, y_column, bits, bits_row = given[10:]
@@ -264,13 +264,13 @@ def gradient_visit(_, width, tall, numbers):  # type: ignore[no-untyped-def]
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         given = [builder.extract_value(args[2], k) for k in range(numbers.count)]
         e = Emitter(builder, lanes)
-        _in_its_shape(e, given[:3], highest, lambda *shape: _gradient_visit(e, *shape, given[3:]))
+        _in_its_shape(e, given[:3], highest, lambda *shape: _gradient_visit(e, given[3:], *shape))
         return context.get_dummy_value()
 
     return types.void(width, tall, numbers), generate
 
 
-def _gradient_visit(e: Emitter, height: int, breadth: int, is_near: bool, given: Values) -> None:
+def _gradient_visit(e: Emitter, given: Values, height: int, breadth: int, is_near: bool) -> None:
     builder = e.builder
     x, x_row, x_column, offsets, gradient, count, y, y_row, y_column, total = given
     inputs = from_corner(e, x_row, None if is_near else x_column, height, breadth)
