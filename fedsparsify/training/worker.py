@@ -112,9 +112,13 @@ class Worker:
         self.epochs += 1
         return self._mine[rng.permutation(self._mine.size)]
 
-    def run(self, client: Client) -> Update:
-        """Answer the client's requests until it returns its update."""
-        return replace(run_client(client, self.answer), client=self.client)
+    def run(self, client: Client, train: Callable[[Request], Update] | None = None) -> Update:
+        """Answer the client's requests until it returns its update; with `train`, that answers those that train."""
+
+        def answer(request: Request) -> Update:
+            return train(request) if train and request.trains else self.answer(request)
+
+        return replace(run_client(client, answer), client=self.client)
 
     def answer(self, request: Request) -> Update:
         """The answer to one request."""

@@ -340,6 +340,22 @@ def test_scores_and_dense_models_are_left_to_autograd():
     assert update.scores[~half(setup).mask].any()
 
 
+def test_a_worker_scores_the_whole_network_after_training_by_kernels():
+    setup = setup_of(cnn, batch_size=32)
+    model = half(setup, 0.2)
+    scores = []
+    for backend in (Sparse(setup), OneByOne(setup)):
+        (update, _), (worker, _) = answers(backend, setup, Fit(model))
+        scores.append(worker.answer(Score(update.model, "gradient")).scores)
+    assert np.allclose(*scores, rtol=1e-2, atol=1e-4)
+
+
+def test_a_lone_client_has_all_threads_of_autograd():
+    backend, model = Sparse(setup_of(cnn, batch_size=32)), half(setup_of(cnn), 0.3)
+    assert backend.takes(model, threads=2)
+    assert not backend.takes(model, threads=4)
+
+
 def test_the_back_end_is_chosen_and_compared():
     setup = setup_of(cnn)
     assert choose(setup).name == "sparse"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -25,13 +26,15 @@ from ...data.holdout import hold_out
 from ...data.inputs import Arrays, sizes_of
 from ...data.partition import Indices
 from ...errors import ConfigError, DataError
-from ...methods import ask_client
+from ...methods import Request, Update, ask_client
 from ...networks import build
 from ...state import under
 from ...tasks import targets_of
+from ...training.cohort import Cohort
 from ...training.flat import FlatModule
 from ...training.inputs import Samples
 from ...training.objective import objective_of
+from ...training.settings import Training
 from ...training.worker import Worker, evaluate
 from ...wire.codec import encode
 from ..client_views import ClientEvaluation
@@ -63,17 +66,12 @@ class Node:
         state = under(self.store.state(self.task.name, question.round), model)
         names = config.method.broadcasts
         received = decode_state(question.beside, names, model) if question.beside else {}
-        worker = Worker(
-            network,
-            Samples.on(network.device, x, y),
-            train,
-            config,
-            question.round,
-            question.client,
-            state,
-        )
+        samples = Samples.on(network.device, x, y)
+        worker = Worker(network, samples, train, config, question.round, question.client, state)
         me = worker.context(self.task.outputs, received)
-        update = worker.run(ask_client(config.method, question.round, model, me))
+        update = worker.run(
+            ask_client(config.method, question.round, model, me), _trainer(worker, self._build, samples, config)
+        )
         if (kept := worker.kept(update)) is not None:
             self.store.keep_state(self.task.name, question.round, kept, config.checkpoint_every)
         precision = config.wire_precision if update.model.finite else "fp32"  # the server refuses it by name
@@ -158,6 +156,20 @@ class Node:
                 f"{self.data} must hold {self.task.outputs} targets per sample. Received: {prod(y.shape[1:])}."
             )
         return x, y
+
+
+def _trainer(
+    worker: Worker, make: Callable[[], nn.Module], samples: Samples, training: Training
+) -> Callable[[Request], Update] | None:
+    """What answers requests to train: on a CPU, the back end that a simulation would use; else the worker itself.
+
+    Every message is a new process, in which kernels for a GPU would be compiled again.
+    """
+    device = worker.network.device
+    if device.type != "cpu":
+        return None
+    cohort = Cohort(make, samples, training, device)
+    return lambda request: cohort.fit([worker], [request])[0]
 
 
 def part_of(config: RunConfig, client: int) -> tuple[Any, NDArray[Any]]:

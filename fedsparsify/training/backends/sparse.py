@@ -71,13 +71,19 @@ class Sparse:
 
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         """Every worker's answer to its request, in their order."""
-        return on_thread_pool(self._train, workers, requests)
+        threads = torch.get_num_threads() if len(workers) == 1 else 1  # that autograd would use for one client
 
-    def _train(self, slot: int, worker: Worker, request: Request) -> Update:
-        if not isinstance(request, Fit) or not self.takes(request.model):
-            worker.network = self._by_autograd(slot)
-            return worker.answer(request)
-        return self._by_kernels(slot, worker, request)
+        def train(slot: int, worker: Worker, request: Request) -> Update:
+            lent = worker.network
+            try:
+                if isinstance(request, Fit) and self.takes(request.model, threads):
+                    return self._by_kernels(slot, worker, request)
+                worker.network = self._by_autograd(slot)
+                return worker.answer(request)
+            finally:
+                worker.network = lent
+
+        return on_thread_pool(train, workers, requests)
 
     @contextmanager
     def kernels_only(self) -> Iterator[None]:
@@ -88,8 +94,8 @@ class Sparse:
         finally:
             self._always = False
 
-    def takes(self, model: SparseModel) -> bool:
-        """Whether the kernels train a model faster than autograd does, by the products of a step."""
+    def takes(self, model: SparseModel, threads: int = 1) -> bool:
+        """Whether the kernels on one thread train a model faster than autograd on some, by the products of a step."""
         if self._always:
             return True
         lanes, batch = self._lanes, min(self._setup.training.batch_size, len(self._setup.samples.y))
@@ -100,7 +106,7 @@ class Sparse:
             kept = mask[slices[layer.weight]]
             ours += rows * columns * int(np.count_nonzero(kept)) * -(-batch // lanes) * lanes
             theirs += rows * columns * kept.size * batch
-        return bool(ours <= BREAK_EVEN * theirs)
+        return ours * threads <= BREAK_EVEN * theirs
 
     def _by_autograd(self, slot: int) -> FlatModule:
         """A copy of the network for dense models, whose images have their channels last."""

@@ -30,7 +30,7 @@ from fedsparsify.federation.folder import RunFolder
 from fedsparsify.federation.prepared import load_for
 from fedsparsify.federation.simulated import Simulated
 from fedsparsify.text import plain
-from fedsparsify.wire.codec import encode
+from fedsparsify.wire.codec import decode, encode
 
 
 def task(tmp_path, **settings) -> Task:
@@ -210,11 +210,22 @@ def test_a_clients_process_loads_no_more_than_it_needs():
     code = (
         "import sys, fedsparsify.federation.flower.client_app; early = 'torch' in sys.modules\n"
         "import fedsparsify.federation.flower.client\n"
-        "unwanted = {'torch._dynamo', 'fedsparsify.training.cohort', 'fedsparsify.federation.journal'}\n"
+        "unwanted = {'torch._dynamo', 'numba', 'triton', 'fedsparsify.federation.journal'}\n"
         "heavy = unwanted & sys.modules.keys()\n"
         "sys.exit(str(heavy) if early or heavy else 0)"
     )
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", code]).returncode == 0
+
+
+def test_a_node_trains_by_the_back_end_of_a_simulation(tmp_path):
+    """To the bit; a worker's own autograd rounds in another way."""
+    made = task(tmp_path, method="fedavg", epochs=1)
+    simulated = Simulated(made.config, load_for(made.config))
+    model = simulated.initial()
+    expected = list(simulated.ask(made.config.method, 1, model))
+    assert simulated.environment.cohort.backend.name == "native"
+    answer = Node(made, NodeStore(tmp_path / "node"), "digits").answer(Question(1, 1, encode(model)))
+    assert decode(answer.model, model.mask, model.layout).same_as(expected[1].model)
 
 
 def test_flowers_commands_may_be_missing(tmp_path):
