@@ -20,7 +20,8 @@ from .screen import Screen
 
 @click.command("bench")
 @click.argument("model", type=PATH)
-@click.option("--batch", default=128, show_default=True, type=click.IntRange(1), help="images per batch")
+@click.option("--train", is_flag=True, help="time one client's training step instead, beside PyTorch's on one core")
+@click.option("--batch", type=click.IntRange(1), help="images per batch  [default: 128; of a training step 32]")
 @click.option("--seconds", default=60.0, show_default=True, help="of serving, for each engine")
 @click.option("--warmup", default=10.0, show_default=True, help="seconds before that")
 @click.option("--streams", default=1, show_default=True, type=click.IntRange(1), help="batches in progress at a time")
@@ -29,7 +30,8 @@ from .screen import Screen
 @MAX_MEMORY
 def command(
     model: Path,
-    batch: int,
+    train: bool,
+    batch: int | None,
     seconds: float,
     warmup: float,
     streams: int,
@@ -40,7 +42,14 @@ def command(
     """Time a sparse model by the paper's protocol, beside the dense model on every other engine that is installed.
 
     Engines take turns of a second. The paper: batch 128 (FashionMNIST 32), 60 seconds after 10 of warm-up.
+
+    With --train: a step of SGD with momentum on random samples, by the back end that trains this network here, at the
+    sparsity of the file; and PyTorch's dense step.
     """
+    if train:
+        _train(model, batch or 32, seconds, shape)
+        return
+    batch = batch or 128
     from ..engines import Subject, installed, write_fixed_onnx
     from ..inference import Engine
     from ..inference.timing import compare
@@ -73,6 +82,30 @@ def command(
     console.print(table)
     start = f"loaded in {engine.load_seconds:.2f} s, first batch in {engine.first_run_seconds:.2f} s"
     console.print(f"fedsparsify: {start}; {engine.threads} threads, {engine.lanes} lanes")
+
+
+def _train(path: Path, batch: int, seconds: float, shape: str | None) -> None:
+    """Time training steps."""
+    from ..config import RunConfig
+    from ..networks import build
+    from ..training.step_speed import OURS, compare_steps
+
+    facts, model = load_facts(path), load(path)
+    network, classes = facts.get("network"), facts.get("classes")
+    if not isinstance(network, str) or type(classes) is not int:
+        raise ModelError("the file does not name its network and its classes, which a training step needs.")
+    sides = _sides(shape, facts)
+    training = RunConfig(network=network, batch_size=batch, lr=1e-3, momentum=0.9, augment="none")
+    speed = compare_steps(lambda: build(network, sides, classes, 0), model, sides, classes, training, seconds)
+    table = Table("training step", "ms", "samples/s", "fedsparsify is")
+    ours = speed.milliseconds[OURS]
+    for name, took in speed.milliseconds.items():
+        faster = "" if name == OURS else f"{took / ours:.2f} × as fast"
+        table.add_row(name, f"{took:.2f}", f"{1e3 * batch / took:,.0f}", faster)
+    console = Screen()
+    console.print(table)
+    kept = f"{model.nonzero:,} of {model.layout.total:,} values, sparsity {model.sparsity:.4f}"
+    console.print(f"{network}, batch {batch}, one core; back end: {speed.backend}; {kept}")
 
 
 def _sides(text: str | None, facts: Mapping[str, object]) -> tuple[int, ...]:

@@ -96,6 +96,7 @@ def read_run(folder: Path, name: str, notes: list[str]) -> Run | None:
         client_views=_views(lines),
         total=total or _total(lines),
         seconds=sum(_number(line.get("seconds")) or 0.0 for line in lines),
+        round_seconds=[_number(line.get("seconds")) for line in lines],
         layers=layers,
         model_bytes=size,
         partition=_checked(checked_partition, folder / "partition.json", name, notes),

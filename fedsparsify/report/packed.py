@@ -51,6 +51,7 @@ def thinned(run: Run) -> Run:
         **{name: pick(getattr(run, name)) for name in COLUMNS},
         sent_bytes=pick(run.sent_bytes),
         epsilon=pick(run.epsilon),
+        round_seconds=pick(run.round_seconds),
         diagnosis={key: pick(column) for key, column in run.diagnosis.items()},
         metrics={key: pick(column) for key, column in run.metrics.items()},
         client_views={

@@ -141,6 +141,9 @@ def _run(run: Run, shared: dict[str, object]) -> dict[str, object]:
         "empty": [plain(layer.name, 80) for layer in run.layers if layer.size and not layer.kept],
         "modelBytes": run.model_bytes,
         "seconds": run.seconds,
+        "took": None
+        if run.round_seconds is None
+        else [None if value is None else _short(value) for value in run.round_seconds],
         "timing": asdict(run.timing) if run.timing else None,
         "diagnosis": run.diagnosis,
         "views": run.client_views,

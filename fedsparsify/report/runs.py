@@ -71,6 +71,7 @@ class Run:
     client_views: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)  # metric → mean, worst, spread
     total: int | None = None  # values of the dense model; None: unknown
     seconds: float = 0.0
+    round_seconds: list[float | None] | None = None  # of each round alone; None: not known
     layers: list[Layer] = field(default_factory=list)
     model_bytes: int | None = None
     partition: list[list[int]] | None = None  # (clients, classes)

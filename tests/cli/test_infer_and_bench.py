@@ -17,6 +17,7 @@ from fedsparsify.networks.tracing import trace
 from fedsparsify.wire.artefact import save
 
 FACTS: dict[str, Any] = {
+    "network": "fc",
     "shape": [1, 4, 4],
     "classes": 3,
     "labels": ["cat", "dog", "owl"],
@@ -66,6 +67,20 @@ def test_bench_compares_what_is_installed(model: Path) -> None:
     assert "fedsparsify" in printed
     assert "onnxruntime" in printed
     assert "as fast" in printed
+
+
+def test_bench_times_a_training_step(model: Path) -> None:
+    printed = call(bench, model, "--train", "--batch", 4, "--seconds", 0)
+    assert "fc, batch 4, one core; back end: native; 19,075" in printed
+    assert "pytorch, channels last" in printed
+    assert "as fast" in printed
+    other = build("fc", (1, 4, 4), 2, seed=1)
+    save(model, model_of(other), FACTS | {"graph": []})
+    with pytest.raises(FedSparsifyError, match="their tensors differ"):
+        call(bench, model, "--train")
+    save(model, model_of(other), {"shape": [1, 4, 4]})
+    with pytest.raises(FedSparsifyError, match="does not name its network"):
+        call(bench, model, "--train")
 
 
 def test_bench_asks_for_a_shape_that_the_file_does_not_say(tmp_path: Path) -> None:

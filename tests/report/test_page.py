@@ -263,3 +263,18 @@ def test_clients_that_stood_out_come_first_and_private_runs_say_epsilon(browser,
     assert "ε" in [cell.text for cell in find(browser, "#table thead th")]
     find(browser, "#rounds-x option[value='epsilon']")[0].click()
     assert find(browser, "#rounds-chart path.line")
+
+
+@needs_browser
+def test_seconds_per_round_are_shown_beside_the_sparsity(browser, tmp_path):
+    from selenium.webdriver import Keys
+
+    write_run(tmp_path / "a", sparsity=0.9)
+    write_page(environments_of(load_runs([tmp_path])[0]), [], tmp_path / "page.html")
+    opened(browser, tmp_path / "page.html")
+    find(browser, "#rounds-y option[value='took']")[0].click()
+    assert complaints(browser) == []
+    assert find(browser, "#rounds-chart path.line")
+    assert "seconds per round" in find(browser, "#rounds-chart")[0].text
+    find(browser, "#rounds-chart svg")[0].send_keys(Keys.ARROW_RIGHT)
+    assert "sparsity 0." in find(browser, "body")[0].text

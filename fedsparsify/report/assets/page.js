@@ -129,6 +129,7 @@ function choose() {
   fill($("rounds-at"), levels.map((level) => [String(level), String(level)]), String(usual));
   $("rounds-at").closest("label").hidden = levels.length < 2;
   const measures = [["accuracy", place().measure], ...[...new Set(place().runs.flatMap((run) => Object.keys(run.metrics)))].map((name) => [`metrics.${name}`, name])];
+  if (place().runs.some((run) => run.took)) measures.push(["took", "seconds per round"]);
   fill($("rounds-y"), [...measures, ["nonzero", "parameters left"]], "accuracy");
   $("sparsity-title").textContent = `${place().measure[0].toUpperCase()}${place().measure.slice(1)} against sparsity`;
   fill($("run"), place().runs.map((run, i) => [String(i), run.name]), "0");
@@ -218,16 +219,16 @@ function drawRounds() {
       if (!run[xKey]) continue;
       const column = columnOf(run, yKey);
       if (!column) continue;
-      run.round.forEach((t, i) => { if (!at.has(t)) at.set(t, []); at.get(t).push([run[xKey][i], column[i]]); });
+      run.round.forEach((t, i) => { if (!at.has(t)) at.set(t, []); at.get(t).push([run[xKey][i], column[i], run.nonzero[i]]); });
     }
     const points = [...at.keys()].sort((a, b) => a - b).map((t) => {
       const values = at.get(t).map((pair) => pair[1]).filter((value) => value !== null);
-      return values.length ? {x: mean(at.get(t).map((pair) => pair[0])), y: mean(values), low: Math.min(...values), high: Math.max(...values), note: xKey === "round" ? "" : `round ${t}`} : null;
+      return values.length ? {x: mean(at.get(t).map((pair) => pair[0])), y: mean(values), low: Math.min(...values), high: Math.max(...values), note: [xKey === "round" ? "" : `round ${t}`, yKey === "took" && place().total ? `sparsity ${(1 - mean(at.get(t).map((row) => row[2])) / place().total).toFixed(3)}` : ""].filter(Boolean).join(", ")} : null;
     }).filter(Boolean);
     return {name: one.label, colour: one.colour, dark: one.dark, points};
   });
-  const measured = yKey !== "nonzero", name = yKey === "accuracy" ? place().measure : yKey.replace("metrics.", "");
-  drawChart($("rounds-chart"), {label: `${measured ? name : "Parameters left"} against ${names[xKey]}, ${place().title}`, lines, x: {label: names[xKey], log: $("rounds-x-log").checked}, y: {label: measured ? yKey === "accuracy" ? place().measured : `test ${name}` : "parameters left", log: $("rounds-y-log").checked, zero: !measured, format: measured ? number : fixed(0)}});
+  const measured = yKey !== "nonzero" && yKey !== "took", name = yKey === "accuracy" ? place().measure : yKey.replace("metrics.", ""), other = yKey === "took" ? "seconds per round" : "parameters left";
+  drawChart($("rounds-chart"), {label: `${measured ? name : other} against ${names[xKey]}, ${place().title}`, lines, x: {label: names[xKey], log: $("rounds-x-log").checked}, y: {label: measured ? yKey === "accuracy" ? place().measured : `test ${name}` : other, log: $("rounds-y-log").checked, zero: !measured, format: measured ? number : yKey === "took" ? short : fixed(0)}});
 }
 
 function drawLayers() {
