@@ -59,13 +59,13 @@ class Emitter:
         """Prefetch a stream some way ahead; the processor does so by itself, but stops at the end of a page."""
         self.prefetch(self.at(address, AHEAD))
 
-    def prefetch(self, address: Any, writing: bool = False) -> None:
-        """Prefetch a cache line, to read it or to write it."""
+    def prefetch(self, address: Any, writing: bool = False, level: int = 1) -> None:
+        """Prefetch a cache line, to read it or to write it, into the first- or the second-level cache."""
         pointer = ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [pointer, I32, I32, I32])
         name = "llvm.prefetch.p0i8"
         known = self.builder.module.globals.get(name)
-        numbers = [ir.Constant(I32, value) for value in (int(writing), 3, 1)]  # near, data
+        numbers = [ir.Constant(I32, value) for value in (int(writing), 4 - level, 1)]  # of data
         line = self.builder.inttoptr(address, pointer)
         self.builder.call(known or ir.Function(self.builder.module, kind, name), [line, *numbers])
 

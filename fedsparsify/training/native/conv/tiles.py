@@ -317,7 +317,10 @@ def _gradient_visit(e: Emitter, given: Values, height: int, breadth: int, is_nea
 
 @intrinsic
 def prefetch_rows(_, width, breadth, corner, row, rows, writing):  # type: ignore[no-untyped-def]
-    """Prefetch some rows of a few vectors each, to read or to write them."""
+    """Prefetch some rows of a few vectors each, to read or to write them.
+
+    Into the second-level cache: the first holds what the present tile reads.
+    """
     lanes, columns = sides(width, breadth)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -327,7 +330,7 @@ def prefetch_rows(_, width, breadth, corner, row, rows, writing):  # type: ignor
         def asked(write: bool) -> Values:
             def down(state: Values) -> Values:
                 for j in range(0, columns, max(1, LINE_BYTES // e.bytes)):
-                    e.prefetch(e.at(state[0], j * e.bytes), write)
+                    e.prefetch(e.at(state[0], j * e.bytes), write, level=2)
                 return [builder.add(state[0], row)]
 
             e.loop(rows, [corner], down)
