@@ -152,6 +152,20 @@ def distance(one: Array, other: Array) -> float:
     return math.sqrt(total)
 
 
+def distance_and_parts(one: Array, other: Array, index: Array | None) -> tuple[float, NDArray[np.float32]]:
+    """‖one − other‖, and one − other at the entries of an index; a GPU is waited for once."""
+    if isinstance(one, np.ndarray):
+        if index is None:
+            return distance(one, other), np.zeros(0, np.float32)
+        return distance(one, other), np.subtract(one[index], other[index], dtype=np.float64).astype(np.float32)
+    import torch
+
+    apart = one.double() - _tensor(other).double()
+    parts = apart[:0] if index is None else apart[_tensor(index)]
+    both = to_numpy(torch.cat([apart.norm().view(1), parts]))
+    return float(both[0]), both[1:].astype(np.float32)
+
+
 def places(mask: BoolArray, most: int) -> Array:
     """Up to `most` entries that are true, evenly spaced among them, as an index."""
     found = np.flatnonzero(mask) if isinstance(mask, np.ndarray) else mask.nonzero().flatten()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .. import arrays
 from ..methods import Update
-from ..model import Floats, SparseModel
+from ..model import SparseModel
 from .bounds import Bounds, Measured
 from .privacy import Privacy, PrivateRound
 from .robust import merge_rows
@@ -61,9 +61,8 @@ class RoundAggregator:
     def __init__(self, run: Aggregator, round: int, model: SparseModel) -> None:
         self._run, self._round, self._model = run, round, model
         self._places = arrays.places(model.mask, SAMPLED) if round else None
-        self._before = self._sampled(model)
-        self._seen: list[tuple[Measured, Floats]] = []
-        self._merged: Floats | None = None
+        self._seen: list[Measured] = []
+        self._merged: NDArray[np.float64] | None = None
         self.changed: dict[str, str] = {}  # client → which bound it broke
 
     def least(self, least: int) -> int:
@@ -75,10 +74,9 @@ class RoundAggregator:
         if not self._round:  # answers are scores, and models keep nothing
             yield from updates
             return
-        for found in self._run.bounds.apply(updates, self._model, self.changed):
+        for found in self._run.bounds.apply(updates, self._model, self.changed, self._places):
             if found.usable:
-                without = replace(found, update=replace(found.update, model=self._model))  # not held in memory
-                self._seen.append((without, self._sampled(found.update.model) - self._before))
+                self._seen.append(replace(found, update=replace(found.update, model=self._model)))  # not the model
             yield found.update
 
     def combined(self, updates: Iterable[Update]) -> Iterator[Update]:
@@ -90,7 +88,7 @@ class RoundAggregator:
         if found := list(updates):
             one = merged_update(found, self._model, rule, self._run.settings.hostile)
             if self._round:
-                self._merged = self._sampled(one.model) - self._before
+                self._merged = self._sampled(one.model) - self._sampled(self._model)
             # As many as there were: methods may count them.
             yield from (replace(update, model=one.model, scores=one.scores, sent=one.sent) for update in found)
 
@@ -100,11 +98,11 @@ class RoundAggregator:
 
     def columns(self, refused: Container[str] = ()) -> Columns:
         """What the ledger says of each client whose update was merged, in the order of the clients."""
-        merged_ones = [one for one in self._seen if f"client {one[0].update.client}" not in refused]
-        if not merged_ones:
+        seen = [found for found in self._seen if f"client {found.update.client}" not in refused]
+        if not seen:
             return {}
-        merged_ones.sort(key=lambda one: one[0].update.client)
-        seen, samples = [one[0] for one in merged_ones], np.stack([one[1] for one in merged_ones]).astype(np.float64)
+        seen.sort(key=lambda found: found.update.client)
+        samples = np.stack([found.sampled for found in seen]).astype(np.float64)
         weights = np.array([found.update.samples for found in seen], np.float64)
         merged = weights @ samples / weights.sum() if self._merged is None else self._merged
         columns: Columns = {
@@ -119,11 +117,9 @@ class RoundAggregator:
         self._run.remember(columns)
         return columns
 
-    def _sampled(self, model: SparseModel) -> Floats:
+    def _sampled(self, model: SparseModel) -> NDArray[np.float64]:
         """The weights by which updates are compared."""
-        if self._places is None:
-            return np.zeros(0, np.float32)
-        return arrays.to_numpy(model.weights[self._places])
+        return np.zeros(0) if self._places is None else arrays.to_numpy(model.weights[self._places]).astype(np.float64)
 
 
 def merged_update(updates: Sequence[Update], model: SparseModel, rule: Rule, hostile: float) -> Update:

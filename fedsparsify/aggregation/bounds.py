@@ -9,11 +9,12 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from .. import arrays
+from ..arrays import Array
 from ..methods import Update
 from ..model import Floats, Layout, SparseModel
 from .settings import MergeSettings
@@ -31,6 +32,7 @@ class Measured:
     norm: float = 0.0
     statistics_norm: float = 0.0
     usable: bool = True
+    sampled: Floats = field(default_factory=lambda: np.zeros(0, np.float32))  # how far some of its weights moved
 
 
 class Norms:
@@ -78,14 +80,18 @@ class Bounds:
         self.weights.begin_round()
         self.statistics.begin_round()
 
-    def apply(self, updates: Iterable[Update], model: SparseModel, reasons: dict[str, str]) -> Iterator[Measured]:
+    def apply(
+        self, updates: Iterable[Update], model: SparseModel, reasons: dict[str, str], places: Array | None = None
+    ) -> Iterator[Measured]:
         """The updates within their bounds, each with its norms; `reasons` says which ones had to be changed.
+
+        `places` are the weights of which an update's own movement is kept.
 
         An update that is too long for what is known so far waits for the end of the round, when all norms are known.
         """
         waiting: list[Measured] = []
         for update in updates:
-            found = self._measured(update, model, reasons)
+            found = self._measured(update, model, reasons, places)
             if found.update.fault or not found.usable:
                 yield found
                 continue
@@ -99,7 +105,7 @@ class Bounds:
             excess = self._excess(found, last=True)
             yield found if excess <= 1 else self._scaled(found, model, reasons)
 
-    def _measured(self, update: Update, model: SparseModel, reasons: dict[str, str]) -> Measured:
+    def _measured(self, update: Update, model: SparseModel, reasons: dict[str, str], places: Array | None) -> Measured:
         if update.fault or update.model.layout != model.layout or not update.finite or not update.samples > 0:
             return Measured(update, usable=False)  # refused by name where updates are filtered
         most = self._settings.max_samples
@@ -107,13 +113,14 @@ class Bounds:
             reasons[f"client {update.client}"] = f"it claims {update.samples:,} samples; {most:,} are counted"
             update = replace(update, samples=most)
         trainable = model.layout.trainable
-        norm = arrays.distance(update.model.weights[:trainable], model.weights[:trainable])
+        norm, sampled = arrays.distance_and_parts(update.model.weights[:trainable], model.weights[:trainable], places)
         if model.layout.total == trainable:
-            return Measured(update, norm)
+            return Measured(update, norm, sampled=sampled)
         statistics = arrays.to_numpy(update.model.weights[trainable:])
         if fault := negative_variance(statistics, model.layout):
             return Measured(replace(update, fault=fault), usable=False)
-        return Measured(update, norm, arrays.distance(statistics, arrays.to_numpy(model.weights[trainable:])))
+        moved = arrays.distance(statistics, arrays.to_numpy(model.weights[trainable:]))
+        return Measured(update, norm, moved, sampled=sampled)
 
     def _excess(self, found: Measured, last: bool = False) -> float:
         """How many times too long an update is."""
@@ -147,7 +154,8 @@ class Bounds:
         name = f"client {update.client}"
         reasons[name] = "; ".join([*([reasons[name]] if name in reasons else []), *said])
         bounded = SparseModel.masked(model.layout, arrays.placed(made, update.model.weights), update.model.mask)
-        return replace(found, update=replace(update, model=bounded))
+        sampled = found.sampled / max(self._ratio(found.norm, self.weights, last=True), 1.0)
+        return replace(found, update=replace(update, model=bounded), sampled=sampled)
 
 
 def negative_variance(statistics: Floats, layout: Layout) -> str:
