@@ -1,7 +1,7 @@
 """What a run is: one frozen dataclass, read from Python, TOML and flags alike.
 
-A setting left unset takes the paper's value for the data set. Reading a config file and writing it back resolved
-gives the same run.
+A setting left unset takes its recipe's value, or else the paper's for the data set. Reading a config file and writing
+it back resolved gives the same run.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from .methods import METHODS, Blaming, Method, check_unchanging, method_class, t
 from .objects import with_names
 from .options import complete_docstring, option, read_settings, settings
 from .plugins import ObjectName
+from .recipes import PAPER, RecipeName, chosen
 from .schedule import check_at_least
 from .tasks import check_task, metrics_of, targets_of
 from .text import plain
@@ -38,7 +39,12 @@ class RunConfig(MergeSettings, Training):
 
     Besides the settings below it takes `method` (a name in `METHODS`, `module:Class`, a table with a `name`, a class
     or a `Method`) and `sparsity`, short for the method's own setting of that name. A setting left out takes the paper's
-    value for the data set.
+    value for the data set, or that of `recipe`; of a `Method`, settings with their default values count as left out.
+
+    Recipe "plus": A network without batch norm is trained at twice the usual rate, falling along a cosine, with LAMP
+    scores, a purge that ends at three quarters of the rounds, and momentum at the server. A network with batch norm is
+    trained in the same way but with magnitudes and without the momentum, in at most 100 rounds, and on augmented
+    samples where these are colour images of at least 32 pixels a side.
 
     Where a setting takes a name, Python may give the object: `data` a `Dataset`, arrays or data sets as `as_dataset`
     takes them, or a function that returns them; `network` a function that makes a module, a class, or a module, which
@@ -66,6 +72,9 @@ class RunConfig(MergeSettings, Training):
     shape: tuple[int, ...] = option((), "shape of one sample, such as 1,28,28, where a server has no samples")
     classes: int = option(0, "number of classes, labels or values, where a server has no samples; 0: as the data say")
     network: str = option(UNSET, "network: fc, cnn, vgg16 or module:factory")
+    recipe: RecipeName = option(
+        PAPER, "values of all settings that are not named: paper, or plus (FedSparsify+), see `fedsparsify methods`"
+    )
     method: Any = "fedsparsify-global"  # a name, a table with a name, or a Method; a Method once built
     sparsity: float | None = None  # short for the method's own `sparsity`
     clients: int = option(10, "number of clients")
@@ -115,11 +124,14 @@ class RunConfig(MergeSettings, Training):
             check_known(self.data)
         preset = preset_of(self.data)
         kind, table = _method_table(self.method, self.sparsity)
+        object.__setattr__(self, "recipe", settings(RunConfig)["recipe"].read(self.recipe))
         preset_values = {
             name: getattr(preset, name) for name in ("network", "batch_size", "lr", "nesterov", "augment", "rounds")
         }
         with Blaming(kind, "default_momentum"):
             preset_values["momentum"] = kind.default_momentum(preset.momentum if self.optimizer == "sgd" else 0.0)
+        if self.recipe != PAPER:
+            table |= self._follow_recipe(kind, table, preset_values)
         preset_values |= self.defaults()
         preset_values |= {"holdout": 0.0 if self.evaluate == "server" else HOLDOUT, "stop_on": self._watched()[0]}
         for name, value in preset_values.items():
@@ -134,6 +146,25 @@ class RunConfig(MergeSettings, Training):
         object.__setattr__(self, "method", method)
         object.__setattr__(self, "sparsity", None)
         self._check()
+
+    def _follow_recipe(self, kind: type[Method], table: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+        """Set what the recipe says and the run does not; returns its values for the method."""
+        mine = settings(RunConfig)
+        named = {name: getattr(self, name) for name in mine if getattr(self, name) is not None}
+        # A run that names everything was resolved before: its method's settings are all meant as they are.
+        unresolved = any(one.default is None and not one.optional and name not in named for name, one in mine.items())
+        if isinstance(self.method, Method) and unresolved:
+            known = settings(kind)
+            table = {name: value for name, value in table.items() if value != known[name].default}
+        named |= {f"method.{name}": value for name, value in table.items()}
+        if self.optimizer != "sgd":
+            named.setdefault("lr", None)  # the rates of a recipe are of SGD
+        network = self.network or usual["network"]
+        found = chosen(self.recipe, named, kind, self.data, network, self.loss)
+        for name in found.keys() & mine.keys():
+            value = found[name]
+            object.__setattr__(self, name, value(usual[name]) if callable(value) else value)
+        return {name.removeprefix("method."): value for name, value in found.items() if name not in mine}
 
     def _check(self) -> None:
         for name in ("epochs", "batch_size", "rounds", "clients", "min_clients", "checkpoint_every"):

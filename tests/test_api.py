@@ -81,6 +81,7 @@ ALLOWED = {
     "options": {"errors", "toml"},
     "objects": {"data", "errors", "plugins"},
     "plugins": {"errors", "text"},
+    "recipes": {"data", "errors", "methods", "networks", "options", "plugins", "tasks"},  # networks where it must look
     "graph": set(),
     "stopping": set(),
     "notices": set(),
@@ -104,6 +105,7 @@ ALLOWED = {
         "schedule",
         "methods",
         "data",
+        "recipes",
         "tasks",
         "text",
         "toml",
@@ -124,7 +126,8 @@ ALLOWED = {
         *("notices", "stopping", "text", "toml"),
     },
     "track": {"config", "errors", "federation"},
-    "report": {"errors", "methods", "options", "tasks", "text", "toml", "training", "wire"},  # training.settings alone
+    # Of training, only its settings.
+    "report": {"data", "errors", "methods", "options", "recipes", "tasks", "text", "toml", "training", "wire"},
     "monitor": {"errors", "federation", "report", "text"},
     "export": {"errors", "graph", "model", "ops", "wire"},
     "engines": {"export", "graph", "model", "ops", "wire"},
@@ -133,6 +136,7 @@ ALLOWED = {
         *("config", "data", "engines", "errors", "export", "federation", "inference", "methods", "model", "options"),
         *(
             "preprocessing",
+            "recipes",
             "report",
             "stopping",
             "tasks",

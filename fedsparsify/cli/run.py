@@ -15,6 +15,7 @@ from ..errors import ConfigError
 from ..federation.ledger import Entry
 from ..methods import METHODS
 from ..options import Setting, settings
+from ..recipes import PAPER
 from ..stopping import EXIT_CODE, ending, uninterrupted
 from ..text import file_name
 from ..training.settings import Training
@@ -100,8 +101,9 @@ def _assignment(text: str) -> dict[str, Any]:
 
 
 def _default_out(config: RunConfig, resume: bool) -> Path:
-    """runs/<data>-<method>[-<sparsity>], with a number if that exists; to resume, the newest that exists."""
-    parts = [Path(config.data).stem, config.method_name, *_sparsity_of(config)]
+    """runs/<data>-<method>[-<sparsity>][-<recipe>], with a number if that exists; to resume, the newest that exists."""
+    recipe = [] if config.recipe == PAPER else [config.recipe]
+    parts = [Path(config.data).stem, config.method_name, *_sparsity_of(config), *recipe]
     first = Path("runs") / file_name("-".join(parts))
     candidates = [first, *(first.with_name(f"{first.name}-{number}") for number in range(2, 10_000))]
     free = next(i for i, path in enumerate(candidates) if not path.exists())
@@ -166,7 +168,9 @@ command = click.Command(
     help="""Train one model, federated over simulated clients, and write its files to a folder.
 
     CONFIG is a TOML file with the same names as the flags (method settings in a [method] table); flags win.
-    A setting that neither names takes the paper's value for the data set.
+    A setting that neither names takes the paper's value for the data set. With --recipe plus (FedSparsify+) it takes
+    the value that proved best for the data set and the network; each part can be overridden by naming the setting, and
+    OUT/config.toml shows all values. `fedsparsify methods` lists what the recipes set.
 
     \b
     OUT/config.toml     the resolved config     OUT/model.fsz     the sparse model

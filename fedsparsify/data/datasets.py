@@ -37,6 +37,7 @@ class Source:
     load: Callable[[], Dataset]
     preset: Preset
     about: str
+    shape: tuple[int, ...]  # of a sample
     home: Home | None = None
 
 
@@ -147,14 +148,17 @@ def _channel_moments(pixels: NDArray[np.uint8]) -> tuple[tuple[float, ...], tupl
 
 
 DATASETS: dict[str, Source] = {
-    "digits": Source(digits, Preset(rounds=30, lr=0.1), "1,442 + 355 handwritten digits, 8×8; shipped with us"),
+    "digits": Source(
+        digits, Preset(rounds=30, lr=0.1), "1,442 + 355 handwritten digits, 8×8; shipped with us", (1, 8, 8)
+    ),
     "fashion-mnist": Source(
-        fashion_mnist, Preset(rounds=200), "60,000 + 10,000 pictures of clothes, 28×28", FASHION_MNIST
+        fashion_mnist, Preset(rounds=200), "60,000 + 10,000 pictures of clothes, 28×28", (1, 28, 28), FASHION_MNIST
     ),
     "cifar10": Source(
         cifar10,
         Preset(network="cnn", rounds=200, lr=0.005, momentum=0.75),
         "50,000 + 10,000 pictures of ten things, 32×32",
+        (3, 32, 32),
         CIFAR10,
     ),
     "cifar100": Source(
@@ -169,6 +173,7 @@ DATASETS: dict[str, Source] = {
             augment="pad-crop-flip",
         ),
         "50,000 + 10,000 pictures of a hundred things, 32×32",
+        (3, 32, 32),
         CIFAR100,
     ),
 }

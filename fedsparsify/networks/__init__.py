@@ -14,6 +14,7 @@ from weakref import WeakSet
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from ..errors import ConfigError, ModelError
@@ -136,6 +137,11 @@ def _give_sizes(module: nn.Module, shape: Any) -> None:
         except (RuntimeError, TypeError):
             if kind == torch.int64:
                 raise
+
+
+def has_batch_norm(module: nn.Module) -> bool:
+    """Whether a part of the module is a batch norm: one of PyTorch's, or a layer that keeps a running mean."""
+    return any(isinstance(part, _BatchNorm) or "running_mean" in part._buffers for part in module.modules())
 
 
 def _takes_two(factory: Callable[..., object]) -> bool:

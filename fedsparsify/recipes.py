@@ -1,0 +1,249 @@
+"""Recipes: values that belong together, for the settings that a run does not name.
+
+`paper` is the paper's settings. `plus` is FedSparsify+: higher accuracy at the same sparsity, with no byte more
+(docs/plus.md). Its rule: A network without batch norm is trained at twice the usual rate, falling along a cosine, with
+LAMP scores, a purge that ends at three quarters of the rounds, and momentum at the server. A network with batch norm
+is trained in the same way but with magnitudes and without the momentum, in at most 100 rounds, and on augmented samples
+where these are colour images of at least 32 pixels a side.
+
+In: a recipe's name and what a run names. Out: values for the settings that it does not name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .data import DATASETS, Dataset, load_samples
+from .errors import ConfigError, FedSparsifyError
+from .methods import Averaging, Method, Scheduled, Selecting
+from .options import settings
+from .plugins import load_named
+from .tasks import Targets, targets_of
+
+RecipeName = Literal["paper", "plus"]
+PAPER = "paper"
+
+
+@dataclass(frozen=True)
+class Times:
+    """A multiple of the usual value."""
+
+    factor: float
+
+    def __call__(self, usual: float) -> float:
+        """The value in place of the usual one."""
+        return self.factor * usual
+
+    def __str__(self) -> str:
+        return f"{self.factor:g} × the data set's"
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """The usual value, or this one if that is larger."""
+
+    most: int
+
+    def __call__(self, usual: float) -> float:
+        """The value in place of the usual one."""
+        return min(self.most, usual)
+
+    def __str__(self) -> str:
+        return f"the data set's, at most {self.most}"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Values of settings, by kind of network; those of the method are called `method.NAME`."""
+
+    about: str
+    without_batch_norm: Mapping[str, Any] = field(default_factory=dict)
+    with_batch_norm: Mapping[str, Any] = field(default_factory=dict)
+    images: Mapping[str, Any] = field(default_factory=dict)  # with batch norm: further ones, for colour images
+
+    def column(self, batch_norm: bool, images: bool) -> dict[str, Any]:
+        """The values for a kind of network and samples."""
+        if not batch_norm:
+            return {**self.without_batch_norm}
+        return {**self.with_batch_norm, **(self.images if images else {})}
+
+
+# A setting of a run that stands here has no default of its own (`UNSET` in training/settings.py), so that a value which
+# a user names is known from the usual one.
+RECIPES: dict[str, Recipe] = {
+    PAPER: Recipe("the paper's settings for the data set"),
+    "plus": Recipe(
+        "FedSparsify+: higher accuracy at the same sparsity, with no byte more (docs/plus.md)",
+        without_batch_norm={
+            "lr": Times(2),
+            "lr_schedule": "cosine",
+            "lr_final": 0.02,
+            "method.score": "lamp",
+            "method.end": 0.75,
+            "method.server_optimizer": "momentum",
+            "method.server_lr": 0.3,
+            "method.server_momentum": 0.9,
+        },
+        with_batch_norm={
+            "rounds": AtMost(100),
+            "lr": Times(2),
+            "lr_schedule": "cosine",
+            "lr_final": 0.02,
+            "method.end": 0.75,
+        },
+        images={"augment": "pad-crop-flip"},
+    ),
+}
+# A setting that means something only beside another's value: it is left out where that one has another value.
+LEADERS = {
+    "lr_final": "lr_schedule",
+    "method.server_lr": "method.server_optimizer",
+    "method.server_momentum": "method.server_optimizer",
+}
+BATCH_NORM = {"fc": False, "cnn": True, "vgg16": True}  # our networks, so that a config is read without torch
+LEAST_SIDE = 32  # pixels of images that are augmented
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a recipe looks at."""
+
+    batch_norm: bool
+    images: bool  # colour images of at least 32 pixels a side, with one class or some labels each
+
+
+def chosen(
+    recipe: str, named: Mapping[str, Any], kind: type[Method], data: str, network: str, loss: str
+) -> dict[str, Any]:
+    """The values that a recipe gives the settings that a run does not name: numbers, words, `Times` and `AtMost`.
+
+    Args:
+        recipe: its name.
+        named: what the run names, the method's settings as `method.NAME`.
+        kind: the method. What it does not have is left out.
+        data: the data set's name.
+        network: the network's name.
+        loss: the loss's name.
+
+    Raises:
+        ConfigError: if the network has to be looked at and cannot be, or if the run names other values for everything.
+    """
+    columns = [RECIPES[recipe].column(*pair) for pair in ((False, False), (True, False), (True, True))]
+    fitting = [fit(column, kind, named) for column in columns]
+    left = {name for column in fitting for name in column if name not in named}
+    if not left:
+        _check_effective(recipe, fitting, named)
+        return {}
+    facts = facts_of(recipe, data, network, loss, left)
+    column = fit(RECIPES[recipe].column(facts.batch_norm, facts.images), kind, named)
+    return {name: value for name, value in column.items() if name not in named}
+
+
+def fit(column: Mapping[str, Any], kind: type[Method] | None, named: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a column that a method takes, beside what a run names."""
+    taken = {
+        name: value
+        for name, value in column.items()
+        if not name.startswith("method.") or (kind and _takes(kind, name.removeprefix("method."), named))
+    }
+    return {name: value for name, value in taken.items() if _follows(name, column, taken, kind, named)}
+
+
+def _takes(kind: type[Method], name: str, named: Mapping[str, Any]) -> bool:
+    """Whether a method has the setting from one of our bases, with the base's default and the base's code for it."""
+    base = next(base for base in (Averaging, Selecting, Scheduled) if name in base.__annotations__)
+    if not issubclass(kind, base) or settings(kind)[name].default != settings(base)[name].default:
+        return False
+    if base is Averaging:  # a correction of client drift takes the place of the server's optimiser
+        correction = named.get("method.correction", settings(kind)["correction"].default)
+        return kind.averages and correction == "none"
+    return name != "score" or (issubclass(kind, Selecting) and kind.scores is Selecting.scores)
+
+
+def _follows(
+    name: str, column: Mapping[str, Any], taken: Mapping[str, Any], kind: type[Method] | None, named: Mapping[str, Any]
+) -> bool:
+    """Whether the setting that this one depends on has the recipe's value."""
+    leader = LEADERS.get(name)
+    if leader is None:
+        return True
+    usual = settings(kind)[leader.removeprefix("method.")].default if kind and leader.startswith("method.") else None
+    return bool(named.get(leader, taken.get(leader, usual)) == column[leader])
+
+
+def _check_effective(recipe: str, columns: Collection[Mapping[str, Any]], named: Mapping[str, Any]) -> None:
+    """Refuse a recipe of which nothing is left."""
+    literal = {(name, value) for column in columns for name, value in column.items() if not callable(value)}
+    if literal and not any(named[name] == value for name, value in literal if name in named):
+        names = sorted({name for name, _ in literal})
+        raise ConfigError(
+            f"recipe {recipe!r} would change nothing: other values are named for all of its settings "
+            f"({', '.join(names)}). Leave some of them out, or use recipe {PAPER!r}."
+        )
+
+
+_SEEN: dict[tuple[object, ...], tuple[Facts, object]] = {}  # with what the names meant, so that no id is used again
+
+
+def facts_of(recipe: str, data: str, network: str, loss: str, left: Collection[str] = ()) -> Facts:
+    """What a recipe looks at: known by name for ours, else the data set is loaded and the network built."""
+    if (known := known_facts(data, network, loss)) is not None:
+        return known
+    try:
+        meant = [_meant(data), _meant(network)]
+        key = (data, network, loss, *(one if isinstance(one, tuple) else id(one) for one in meant))
+        if key not in _SEEN:
+            _SEEN[key] = _looked_up(data, network, loss), meant
+        return _SEEN[key][0]
+    except ImportError as error:
+        reason = f"{error}. pip install 'fedsparsify[train]'"
+    except FedSparsifyError as error:
+        reason = str(error).rstrip(".")
+    raise ConfigError(
+        f"recipe {recipe!r} depends on whether network {network!r} has batch norm and data {data!r} holds colour "
+        f"images, and these cannot be looked at: {reason}. Or name the settings yourself: {', '.join(sorted(left))}."
+    )
+
+
+def known_facts(data: str, network: str, loss: str) -> Facts | None:
+    """What the names of our networks and data sets say; None: not enough."""
+    batch_norm = BATCH_NORM.get(network)
+    if batch_norm is False:
+        return Facts(False, False)
+    source = DATASETS.get(data)
+    if batch_norm is None or source is None:
+        return None
+    return Facts(True, _images(source.shape, targets_of(loss) or "classes", 1))
+
+
+def candidates(data: str, network: str, loss: str) -> Iterator[Facts]:
+    """What may be the facts of a run, as far as names say it."""
+    known = known_facts(data, network, loss)
+    yield from [known] if known else [Facts(False, False), Facts(True, False), Facts(True, True)]
+
+
+def _meant(name: str) -> object:
+    """What a name means now: a file's state, or the function."""
+    if name.endswith(".npz"):
+        state = os.stat(name) if os.path.exists(name) else None
+        return (state.st_mtime_ns, state.st_size) if state else ()
+    return () if name in DATASETS or name in BATCH_NORM else load_named(name, {}, "name")
+
+
+def _looked_up(data: str, network: str, loss: str) -> Facts:
+    dataset: Dataset = load_samples(data, targets_of(loss))
+    images = _images(dataset.shape, dataset.targets, dataset.y_train.ndim)
+    if network in BATCH_NORM:
+        return Facts(BATCH_NORM[network], images)
+    from .networks import build, has_batch_norm
+
+    return Facts(has_batch_norm(build(network, dataset.shape, dataset.outputs, seed=0)), images)
+
+
+def _images(shape: Any, targets: Targets, dimensions: int) -> bool:
+    """Whether samples may be shifted and mirrored: colour images, large enough, whose targets do not move with them."""
+    image = isinstance(shape, tuple) and len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= LEAST_SIDE
+    return image and targets != "values" and dimensions <= 2

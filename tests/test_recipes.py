@@ -1,0 +1,288 @@
+"""Recipes: what each resolves to, what wins over it, and that a resolved run stays what it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from torch import nn
+
+from fedsparsify import RunConfig, load_dataset, run
+from fedsparsify.cli import cli
+from fedsparsify.cli.run import _collect, command
+from fedsparsify.config import load_config, make_config, to_toml
+from fedsparsify.data import DATASETS
+from fedsparsify.errors import ConfigError, RunError
+from fedsparsify.federation.folder import RunFolder
+from fedsparsify.federation.sweep import expand
+from fedsparsify.methods import FedSparsifyGlobal, Gradual
+from fedsparsify.networks import NETWORKS, build, has_batch_norm
+from fedsparsify.options import settings
+from fedsparsify.recipes import BATCH_NORM, RECIPES, RecipeName
+
+WITHOUT = {
+    "lr_schedule": "cosine",
+    "lr_final": 0.02,
+    "method.score": "lamp",
+    "method.end": 0.75,
+    "method.server_optimizer": "momentum",
+    "method.server_lr": 0.3,
+    "method.server_momentum": 0.9,
+}
+WITH = {"lr_schedule": "cosine", "lr_final": 0.02, "method.end": 0.75}
+PAPERS = {"method.score": "magnitude", "method.server_optimizer": "sgd", "method.server_lr": None}
+
+
+def value(config: RunConfig, name: str) -> object:
+    return getattr(config.method if name.startswith("method.") else config, name.removeprefix("method."))
+
+
+def values(config: RunConfig, names) -> dict[str, object]:
+    return {name: value(config, name) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ("digits", WITHOUT | {"rounds": 30, "lr": 0.2, "augment": "none"}),
+        ("fashion-mnist", WITHOUT | {"rounds": 200, "lr": 0.04, "augment": "none"}),
+        ("cifar10", WITH | PAPERS | {"rounds": 100, "lr": 0.01, "augment": "pad-crop-flip"}),
+        ("cifar100", WITH | PAPERS | {"rounds": 100, "lr": 0.02, "augment": "pad-crop-flip"}),
+    ],
+)
+def test_plus_on_our_data_sets(data, expected):
+    assert values(RunConfig(data=data, recipe="plus"), expected) == expected
+
+
+def test_the_paper_is_the_default_and_sets_nothing():
+    assert RunConfig().recipe == "paper"
+    assert RunConfig(data="cifar10", recipe="paper") == RunConfig(data="cifar10")
+    assert values(RunConfig(), [*WITHOUT][:4]) == {
+        "lr_schedule": "constant",
+        "lr_final": 1.0,
+        "method.score": "magnitude",
+        "method.end": 1.0,
+    }
+
+
+def test_the_network_decides_not_the_data_set():
+    assert values(RunConfig(data="cifar10", network="fc", recipe="plus"), WITHOUT) == WITHOUT
+    gray = RunConfig(data="fashion-mnist", network="cnn", recipe="plus")
+    assert values(gray, WITH | PAPERS) == WITH | PAPERS
+    assert (gray.rounds, gray.augment) == (100, "none")
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ({"lr": 0.5}, {"lr": 0.5, "lr_schedule": "cosine"}),
+        ({"rounds": 7}, {"rounds": 7, "lr": 0.2}),
+        ({"lr_final": 0.1}, {"lr_schedule": "cosine", "lr_final": 0.1}),
+        ({"lr_schedule": "cosine"}, {"lr_schedule": "cosine", "lr_final": 0.02}),
+        ({"lr_schedule": "constant"}, {"lr_schedule": "constant", "lr_final": 1.0, "lr": 0.2}),
+        ({"lr_schedule": "step"}, {"lr_final": 0.01, "lr_drops": 2}),
+        ({"method.score": "magnitude"}, {"method.score": "magnitude", "method.end": 0.75}),
+        ({"method.end": 1.0}, {"method.end": 1.0, "method.score": "lamp"}),
+        ({"method.server_lr": 0.5}, {"method.server_optimizer": "momentum", "method.server_lr": 0.5}),
+        ({"method.server_optimizer": "sgd"}, {"method.server_optimizer": "sgd", "method.server_lr": None}),
+        ({"method.server_optimizer": "adam"}, {"method.server_optimizer": "adam", "method.server_lr": None}),
+        ({"method.correction": "feddyn"}, {"method.server_optimizer": "sgd", "method.server_lr": None}),
+        ({"optimizer": "adam"}, {"lr": 0.001, "lr_schedule": "cosine"}),
+    ],
+)
+def test_what_is_named_wins_from_everywhere(named, expected, tmp_path):
+    run = {name: given for name, given in named.items() if not name.startswith("method.")}
+    method = {name.removeprefix("method."): given for name, given in named.items() if name.startswith("method.")}
+    python = RunConfig(recipe="plus", method={"name": "fedsparsify-global", **method}, **run)
+    assert values(python, expected) == expected
+    config = tmp_path / "run.toml"
+    lines = [f"{name} = {given!r}" for name, given in run.items()] + ["[method]", 'name = "fedsparsify-global"']
+    lines += [f"{name} = {given!r}" for name, given in method.items()]
+    config.write_text("\n".join(['recipe = "plus"', *lines]))
+    assert load_config(config) == python
+
+
+def test_augmentation_can_be_turned_off():
+    assert RunConfig(data="cifar10", recipe="plus", augment="none").augment == "none"
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("fedavg", {"method.server_optimizer": "momentum", "method.server_lr": 0.3, "lr_schedule": "cosine"}),
+        ("fedavgm", {"method.server_optimizer": "momentum", "method.server_lr": 0.3}),
+        ("fedadam", {"method.server_optimizer": "adam", "method.server_lr": None}),
+        ("feddyn", {"method.correction": "feddyn", "method.server_optimizer": "sgd", "lr_final": 0.02}),
+        ("fedsparsify-local", {"method.score": "lamp", "method.end": 0.75}),
+        ("random", {"method.score": "random", "method.end": 0.75, "method.server_lr": 0.3}),
+        ("oneshot", {"method.score": "lamp", "method.server_lr": 0.3}),
+        ("snip", {"method.server_lr": 0.3, "lr": 0.2}),
+        ("prunefl", {"lr": 0.2, "lr_schedule": "cosine"}),
+        ("feddst", {"method.end": 0, "lr_schedule": "cosine"}),
+    ],
+)
+def test_a_method_gets_what_it_has(method, expected):
+    config = RunConfig(method=method, recipe="plus")
+    assert values(config, expected) == expected
+    assert make_config(config.table()) == config
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnMerge(Gradual):
+    """A merge and scores of its own: neither takes the recipe's values."""
+
+    def scores(self, model, rng):
+        return np.abs(model.trainable_weights)
+
+    def merge(self, round, model, updates, rng):
+        return self.purged(round, model, rng)
+
+
+def test_a_users_method_keeps_what_it_does_itself():
+    config = RunConfig(method=OwnMerge(sparsity=0.5), recipe="plus")
+    expected = {"method.score": "magnitude", "method.server_optimizer": "sgd", "method.end": 0.75}
+    assert values(config, expected) == expected
+
+
+def test_a_method_object_counts_its_defaults_as_not_named():
+    config = RunConfig(method=FedSparsifyGlobal(sparsity=0.5, score="erk"), recipe="plus")
+    assert values(config, WITHOUT) == WITHOUT | {"method.score": "erk"}
+    assert config.method.sparsity == 0.5
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {},
+        {"method": {"name": "fedsparsify-global", "score": "magnitude", "server_optimizer": "sgd"}},
+        {"method": "fedavg", "lr_schedule": "constant"},
+        {"data": "cifar10", "augment": "none", "rounds": 150},
+    ],
+)
+def test_a_resolved_run_is_not_resolved_again(named, tmp_path):
+    config = RunConfig(recipe="plus", **named)
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    assert 'recipe = "plus"\n' in to_toml(config)
+    assert load_config(tmp_path / "config.toml") == config
+    assert replace(config, seed=3).method == config.method
+    assert replace(config, seed=3).differences(config) == ["seed 1990 is now 3"]
+
+
+def test_a_recipe_of_which_nothing_is_left_is_refused():
+    resolved = RunConfig(data="fashion-mnist").table()
+    with pytest.raises(ConfigError, match=r"recipe 'plus' would change nothing: .*lr_schedule, method.end"):
+        make_config(resolved | {"recipe": "plus"})
+    with pytest.raises(ConfigError, match=r"recipe must be one of paper, plus\. Received: 'pluss'"):
+        RunConfig(recipe="pluss")
+
+
+def test_a_sweep_varies_the_recipe():
+    runs = expand({"sweep": {"recipe": ["paper", "plus"], "method": ["fedavg", "fedsparsify-global"]}})
+    assert [(one.config.recipe, one.config.lr) for one in runs] == [("paper", 0.1)] * 2 + [("plus", 0.2)] * 2
+
+
+def own_fc(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), classes))
+
+
+def own_norm(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.LazyBatchNorm1d(), nn.LazyLinear(classes))
+
+
+def no_network(shape, classes):
+    raise ValueError("no weights here")
+
+
+def npz(path, shape, y=None):
+    x = np.zeros((6, *shape), np.float32)
+    y = np.array([0, 1, 2, 0, 1, 2]) if y is None else y
+    np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
+    return str(path)
+
+
+def test_networks_and_data_of_a_users_own_are_looked_at(tmp_path):
+    colour, table = npz(tmp_path / "colour.npz", (3, 32, 32)), npz(tmp_path / "table.npz", (5,))
+    small, gray = npz(tmp_path / "small.npz", (3, 32, 31)), npz(tmp_path / "gray.npz", (1, 32, 32))
+    here = __name__
+
+    def plus(data, network, **more):
+        config = RunConfig(data=data, network=network, recipe="plus", **more)
+        return config.method.score, config.method.server_optimizer, config.augment, config.lr
+
+    assert plus(table, f"{here}:own_fc") == ("lamp", "momentum", "none", 0.04)
+    assert plus(colour, f"{here}:own_fc") == ("lamp", "momentum", "none", 0.04)
+    assert plus(table, f"{here}:own_norm") == ("magnitude", "sgd", "none", 0.04)
+    assert plus(colour, f"{here}:own_norm") == ("magnitude", "sgd", "pad-crop-flip", 0.04)
+    assert plus(colour, "vgg16") == ("magnitude", "sgd", "pad-crop-flip", 0.04)
+    assert plus(small, "cnn")[2] == plus(gray, "cnn")[2] == "none"
+    assert plus(colour, "vgg16", augment="none")[2] == "none"
+    positions = npz(tmp_path / "positions.npz", (3, 32, 32), np.arange(6) / 6)
+    assert plus(positions, f"{here}:own_norm", loss="mse")[2] == "none"  # a flip would move what is to be predicted
+    npz(tmp_path / "colour.npz", (3, 8, 8))  # the same name, another file
+    assert plus(colour, f"{here}:own_norm")[2] == "none"
+
+
+def test_what_cannot_be_looked_at_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"batch norm .*no weights here.*name the settings yourself: augment, lr, "):
+        RunConfig(network=f"{__name__}:no_network", recipe="plus")
+    absent = tmp_path / "absent.npz"
+    with pytest.raises(ConfigError, match=r"there is no file .*absent\.npz\. Or name the settings"):
+        RunConfig(data=str(absent), network="cnn", recipe="plus")
+    assert RunConfig(data=str(absent), recipe="plus").method.score == "lamp"  # fc has no batch norm, whatever the data
+
+
+def test_a_plus_config_needs_no_torch(tmp_path):
+    config = RunConfig(network=f"{__name__}:own_norm", recipe="plus")
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    code = (
+        "import sys, pathlib; sys.modules['torch'] = None; from fedsparsify.config import RunConfig, load_config\n"
+        "RunConfig(data='cifar10', recipe='plus'); load_config(pathlib.Path('config.toml'))\n"
+        "try: RunConfig(network='json:loads', recipe='plus')\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert ran.stdout.startswith("ConfigError recipe 'plus' depends on whether network 'json:loads' has batch norm")
+    assert "pip install 'fedsparsify[train]'" in ran.stdout
+
+
+def test_the_tables_know_our_networks_data_sets_and_settings():
+    assert {*get_args(RecipeName)} == {*RECIPES}
+    shapes = {"fc": (1, 8, 8), "cnn": (3, 8, 8), "vgg16": (3, 32, 32)}
+    assert {name: has_batch_norm(build(name, shapes[name], 10, 0)) for name in NETWORKS} == BATCH_NORM
+    assert DATASETS["digits"].shape == load_dataset("digits").shape
+    for recipe in RECIPES.values():
+        for name in {**recipe.without_batch_norm, **recipe.with_batch_norm, **recipe.images}:
+            if name.startswith("method."):
+                assert name.removeprefix("method.") in settings(FedSparsifyGlobal)
+            else:
+                assert settings(RunConfig)[name].default is None, f"{name} needs UNSET: else naming it is not seen"
+
+
+def test_the_command_line_resolves_resumes_and_teaches_it(tmp_path):
+    def collect(*words, resume=False):
+        given = command.make_context("run", [*words]).params
+        others = ("config", "out", "resume", "track", "quiet", "json")
+        return _collect(None, tmp_path, resume, {n: v for n, v in given.items() if n not in others})
+
+    flags = ("--recipe", "plus", "--score", "magnitude", "--rounds", "2")
+    made, _ = collect(*flags)
+    assert made == RunConfig(recipe="plus", rounds=2, method={"name": "fedsparsify-global", "score": "magnitude"})
+    (tmp_path / "config.toml").write_text(to_toml(made))
+    assert collect(resume=True)[0] == made
+    with pytest.raises(RunError, match="holds a run of another configuration: recipe 'plus' is now 'paper'"):
+        RunFolder(tmp_path).check(collect("--recipe", "paper", resume=True)[0])
+    shown = CliRunner().invoke(cli, ["methods"], env={"COLUMNS": "160"}).output
+    assert "server_optimizer momentum" in shown
+    assert "--recipe [paper|plus]" in CliRunner().invoke(cli, ["run", "--help"]).output
+
+
+def test_a_run_of_the_recipe(tmp_path):
+    config = RunConfig(recipe="plus", rounds=4, epochs=1, clients=2, sparsity=0.9)
+    result = run(config, tmp_path)
+    assert [round(entry.sparsity, 2) for entry in result.history] == [0.0, 0.79, 0.9, 0.9]
+    assert load_config(tmp_path / "config.toml") == config
