@@ -1,48 +1,26 @@
 """The claims of the paper's text, each checked on the runs: holds, in part, does not hold, or no runs.
 
+Where runs have the recipe plus, our own claims about it follow (`plus_claims.py`).
+
 Words such as “similar” need a number to be checked: `NEAR`, `CLOSE` and `FAR` are ours. Each answer shows the figures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from ..recipes import PAPER
+from .checks import GLOBAL, Check, Rule, Runs, name_of
 from .environments import Environment, Series, varied
 from .paper import printed_rows
+from .plus_claims import OURS
 from .style import label_of
 from .tables import Cell, Table
 
 NEAR, CLOSE, FAR = 0.02, 0.03, 0.10
-GLOBAL, LOCAL = "fedsparsify-global", "fedsparsify-local"
-DATA = {"fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
-
-
-@dataclass(frozen=True)
-class Check:
-    """One comparison: whether it holds, and its numbers."""
-
-    holds: bool
-    figures: str
-
-
-class Runs:
-    """The paper's environments by name."""
-
-    def __init__(self, environments: Sequence[Environment]) -> None:
-        self.all = [one for one in environments if one.table.get("data") in DATA]
-
-    def where(self, data: str | None = None, clients: int | None = None, iid: bool | None = None) -> list[Environment]:
-        """The environments that match."""
-        return [
-            one
-            for one in self.all
-            if (data is None or one.table["data"] == data)
-            and (clients is None or one.table["clients"] == clients)
-            and (iid is None or one.iid == iid)
-        ]
+LOCAL = "fedsparsify-local"
 
 
 def _mean(environment: Environment, method: str, sparsity: float | None = None) -> float | None:
@@ -51,12 +29,8 @@ def _mean(environment: Environment, method: str, sparsity: float | None = None) 
 
 
 def _dense(environment: Environment) -> float | None:
-    found = environment.dense()
+    found = environment.dense(PAPER)
     return found.mean if found else None
-
-
-def _name(environment: Environment) -> str:
-    return f"{environment.data} {environment.table['clients']} {'IID' if environment.iid else 'Non-IID'}"
 
 
 def _against(
@@ -70,7 +44,7 @@ def _against(
             for other in others:
                 theirs = _mean(environment, other, level)
                 if mine is not None and theirs is not None:
-                    text = f"{_name(environment)}, {level:g}: {mine:.3f}, {label_of(other)} {theirs:.3f}"
+                    text = f"{name_of(environment)}, {level:g}: {mine:.3f}, {label_of(other)} {theirs:.3f}"
                     found.append(Check(mine - theirs > by, text))
     return found
 
@@ -82,7 +56,7 @@ def tables_are_met(runs: Runs) -> list[Check]:
         for row in printed_rows(environment):
             mine = _mean(environment, GLOBAL, row.sparsity) if row.sparsity else _dense(environment)
             if mine is not None:
-                text = f"{_name(environment)}, {row.sparsity:g}: {mine:.3f}, the paper {row.accuracy:.3f}"
+                text = f"{name_of(environment)}, {row.sparsity:g}: {mine:.3f}, the paper {row.accuracy:.3f}"
                 found.append(Check(mine >= row.accuracy - NEAR, text))
     return found
 
@@ -94,7 +68,7 @@ def harder_when_non_iid(runs: Runs) -> list[Check]:
         for uneven in runs.where(even.table["data"], even.table["clients"], iid=False):
             for one in even.usual():
                 theirs = _mean(uneven, one.method, one.sparsity)
-                if one.finals and theirs is not None and not one.variant:
+                if one.finals and theirs is not None and not one.variant and one.recipe == PAPER:
                     level = "" if one.sparsity is None else f" {one.sparsity:g}"
                     text = f"{even.data} {even.table['clients']}, {one.label}{level}: {one.mean:.3f} to {theirs:.3f}"
                     found.append(Check(one.mean > theirs, text))
@@ -106,10 +80,11 @@ def alike_at_moderate_sparsity(runs: Runs, but: str = "") -> list[Check]:
     found = []
     for environment in runs.where("fashion-mnist", iid=True):
         for level in (0.8, 0.85, 0.9):
-            series = [one for one in environment.usual() if one.sparsity == level and one.finals and one.method != but]
+            usual = [one for one in environment.usual() if one.sparsity == level and one.recipe == PAPER]
+            series = [one for one in usual if one.finals and one.method != but]
             if len(series) > 2:
                 low, high = min(series, key=lambda one: one.mean), max(series, key=lambda one: one.mean)
-                text = f"{_name(environment)}, {level:g}: {low.label} {low.mean:.3f}, {high.label} {high.mean:.3f}"
+                text = f"{name_of(environment)}, {level:g}: {low.label} {low.mean:.3f}, {high.label} {high.mean:.3f}"
                 found.append(Check(high.mean - low.mean <= CLOSE, text))
     return found
 
@@ -138,7 +113,7 @@ def prunefl_below_dense(runs: Runs) -> list[Check]:
     for environment in runs.where(iid=False):
         mine, dense = _mean(environment, "prunefl"), _dense(environment)
         if mine is not None and dense is not None:
-            found.append(Check(mine < dense - CLOSE, f"{_name(environment)}: {mine:.3f}, dense {dense:.3f}"))
+            found.append(Check(mine < dense - CLOSE, f"{name_of(environment)}: {mine:.3f}, dense {dense:.3f}"))
     return found
 
 
@@ -152,7 +127,7 @@ def prunefl_drops_when_readjusted(runs: Runs) -> list[Check]:
             for t in (50, 100, 150):
                 before = max((known for known in at if known < t), default=None)
                 if t in at and before is not None and t < run.rounds:
-                    text = f"{_name(environment)}, round {before} to {t}: {at[before]:.3f} to {at[t]:.3f}"
+                    text = f"{name_of(environment)}, round {before} to {t}: {at[before]:.3f} to {at[t]:.3f}"
                     found.append(Check(at[t] < at[before], text))
     return found
 
@@ -165,7 +140,7 @@ def random_fails_late(runs: Runs) -> list[Check]:
             mine, theirs = _mean(environment, "random", level), _mean(environment, GLOBAL, level)
             if mine is not None and theirs is not None:
                 good = theirs - mine <= CLOSE if close else theirs - mine > FAR
-                found.append(Check(good, f"{_name(environment)}, {level:g}: {mine:.3f}, Global {theirs:.3f}"))
+                found.append(Check(good, f"{name_of(environment)}, {level:g}: {mine:.3f}, Global {theirs:.3f}"))
     return found
 
 
@@ -182,7 +157,7 @@ def level_with_dense(runs: Runs) -> list[Check]:
         for level in (0.8, 0.85, 0.9, 0.95):
             mine = _mean(environment, GLOBAL, level)
             if mine is not None and dense is not None:
-                text = f"{_name(environment)}, {level:g}: {mine:.3f}, dense {dense:.3f}"
+                text = f"{name_of(environment)}, {level:g}: {mine:.3f}, dense {dense:.3f}"
                 found.append(Check(mine >= dense - CLOSE, text))
     return found
 
@@ -195,7 +170,7 @@ def above_dense_with_many_clients(runs: Runs) -> list[Check]:
         for level in (0.9, 0.95, 0.99):
             mine = _mean(environment, GLOBAL, level)
             if mine is not None and dense is not None:
-                found.append(Check(mine > dense, f"{_name(environment)}, {level:g}: {mine:.3f}, dense {dense:.3f}"))
+                found.append(Check(mine > dense, f"{name_of(environment)}, {level:g}: {mine:.3f}, dense {dense:.3f}"))
     return found
 
 
@@ -218,7 +193,8 @@ def initial_pruning_fails_on_cifar100(runs: Runs) -> list[Check]:
             for level in (0.9, 0.95, 0.99):
                 mine = _mean(environment, method, level)
                 if mine is not None:
-                    found.append(Check(mine < 0.05, f"{_name(environment)}, {label_of(method)} {level:g}: {mine:.3f}"))
+                    text = f"{name_of(environment)}, {label_of(method)} {level:g}: {mine:.3f}"
+                    found.append(Check(mine < 0.05, text))
     return found
 
 
@@ -226,11 +202,11 @@ def more_for_the_same_bits(runs: Runs) -> list[Check]:
     """FedSparsify-Global at 0.9 is above the dense model at the cost where it ends."""
     found = []
     for environment in runs.where():
-        mine, dense = environment.find(GLOBAL, 0.9), environment.dense()
+        mine, dense = environment.find(GLOBAL, 0.9), environment.dense(PAPER)
         if mine and dense:
             spent = mine.first.mbit()[-1]
             theirs = np.mean([np.interp(spent, run.mbit(), run.accuracy) for run in dense.complete])
-            text = f"{_name(environment)}, {spent:,.0f} Mbit: {mine.mean:.3f}, dense {theirs:.3f}"
+            text = f"{name_of(environment)}, {spent:,.0f} Mbit: {mine.mean:.3f}, dense {theirs:.3f}"
             found.append(Check(bool(mine.mean > theirs), text))
     return found
 
@@ -291,12 +267,11 @@ def average_prunes_less(runs: Runs) -> list[Check]:
         if pair.keys() == {"majority", "average"}:
             left = {rule: dict(zip(run.round, run.nonzero, strict=True)) for rule, run in pair.items()}
             t = 10 if all(10 in rounds for rounds in left.values()) else 1
-            text = f"{_name(environment)}, round {t}: {left['average'][t]:,} against {left['majority'][t]:,}"
+            text = f"{name_of(environment)}, round {t}: {left['average'][t]:,} against {left['majority'][t]:,}"
             found.append(Check(left["average"][t] > left["majority"][t], text))
     return found
 
 
-Rule = Callable[[Runs], list[Check]]
 CLAIMS: tuple[tuple[str, Rule], ...] = (
     (f"The accuracies of the paper's three tables (ours above, or at most {NEAR} below)", tables_are_met),
     ("Non-IID data lowers the final accuracy of every method", harder_when_non_iid),
@@ -325,7 +300,8 @@ def claims_table(environments: Sequence[Environment]) -> Table:
     """Every claim, its verdict, and the figures: first those that do not fit."""
     runs = Runs(environments)
     rows = []
-    for text, rule in CLAIMS:
+    plus = any(run.recipe == "plus" for environment in runs.all for run in environment.runs)
+    for text, rule in (*CLAIMS, *(OURS if plus else ())):
         checks = rule(runs)
         good = sum(check.holds for check in checks)
         if not checks:

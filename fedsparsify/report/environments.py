@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from typing import Any, TypeAlias
 
+from ..data import preset_of
 from ..methods import METHODS
 from ..options import settings
+from ..recipes import LEADERS, PAPER, RECIPES, candidates, fit
 from ..text import plain, shortened
 from ..training.settings import Training
 from .runs import PLACE, Run
-from .style import label_of, rank_of
+from .style import label_of, look_of, rank_of
 
 # Settings of training that make a series of its own if a run's value is not that of most runs of its method.
 TRAINING = (
@@ -27,6 +29,7 @@ TRAINING = (
 BEFORE = {name: setting.default for name, setting in settings(Training).items()} | Training().defaults()
 BEFORE |= {"evaluate": "server", "holdout": 0.0}
 TUNED = {"every": "F", "exponent": "n", "aggregate": ""}  # settings that the paper's appendix varies, and their letters
+LAST = 10  # rounds at the end of a run, whose mean is steadier than the last one
 NAMES = {"fashion-mnist": "FashionMNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "digits": "Digits"}
 
 Variant: TypeAlias = tuple[tuple[str, object], ...]  # names and values of settings
@@ -37,19 +40,27 @@ class Series:
     """Runs that differ in their seeds alone."""
 
     method: str
-    variant: Variant  # settings that are not the method's usual ones
+    recipe: str
+    variant: Variant  # settings that are not the usual ones of method and recipe
     sparsity: float | None
     runs: tuple[Run, ...]
 
     @property
     def label(self) -> str:
-        """The method's name, with the settings that are not usual."""
+        """The name of method and recipe, with the settings that are not usual."""
         special = ", ".join(_described(name, value) for name, value in self.variant)
-        return label_of(self.method) + (f" ({plain(special, 100)})" if special else "")
+        return label_of(self.method, self.recipe) + (f" ({plain(special, 100)})" if special else "")
+
+    @property
+    def dotted(self) -> bool:
+        """Whether figures draw it with dots, because another series has its colour."""
+        plain = look_of(self.method).colour
+        return bool(self.variant) or (self.recipe != PAPER and look_of(self.method, self.recipe).colour == plain)
 
     def order(self) -> tuple[object, ...]:
-        """Place in legends and tables: by method, usual settings first, then by sparsity."""
-        return rank_of(self.method), len(self.variant), str(self.variant), self.sparsity or 0.0
+        """Place in legends and tables: by method and recipe, usual settings first, then by sparsity."""
+        recipe = (self.recipe != PAPER, self.recipe)
+        return rank_of(self.method), recipe, len(self.variant), str(self.variant), self.sparsity or 0.0
 
     def name_of(self, run: Run) -> str:
         """A run in words, independent of its folder."""
@@ -70,6 +81,12 @@ class Series:
     def mean(self) -> float:
         """Mean final accuracy."""
         return sum(self.finals) / len(self.finals)
+
+    @property
+    def settled(self) -> float:
+        """Mean accuracy of the last ten rounds, over all seeds."""
+        tails = [run.accuracy[-LAST:] for run in self.complete]
+        return sum(sum(tail) / len(tail) for tail in tails) / len(tails)
 
     @property
     def first(self) -> Run:
@@ -149,44 +166,52 @@ class Environment:
     def series(self) -> list[Series]:
         """All series, in the order of legends and tables."""
         usual = self._usual_training()
-        found: dict[tuple[str, Variant, float | None], list[Run]] = {}
+        found: dict[tuple[str, str, Variant, float | None], list[Run]] = {}
         for run in self.runs:
-            found.setdefault((run.method, _variant(run, usual[run.method]), run.sparsity), []).append(run)
-        made = [
-            Series(method, variant, sparsity, tuple(sorted(runs, key=lambda run: run.seed)))
-            for (method, variant, sparsity), runs in found.items()
-        ]
+            variant = _variant(run, usual[run.method, run.recipe])
+            found.setdefault((run.method, run.recipe, variant, run.sparsity), []).append(run)
+        made = [Series(*key, tuple(sorted(runs, key=lambda run: run.seed))) for key, runs in found.items()]
         return sorted(made, key=Series.order)
 
-    def _usual_training(self) -> dict[str, dict[str, object]]:
-        """Method → the settings of training that most of its runs have."""
-        seen: dict[tuple[str, str], Counter[object]] = {}
+    def _usual_training(self) -> dict[tuple[str, str], dict[str, object]]:
+        """Method and recipe → the settings of training that most of their runs have."""
+        seen: dict[tuple[str, str, str], Counter[object]] = {}
         for run in self.runs:
             for name in TRAINING:
-                seen.setdefault((run.method, name), Counter())[_trained_with(run, name)] += 1
-        found: dict[str, dict[str, object]] = {}
-        for (method, name), values in seen.items():
-            found.setdefault(method, {})[name] = values.most_common(1)[0][0]
+                seen.setdefault((run.method, run.recipe, name), Counter())[_trained_with(run, name)] += 1
+        found: dict[tuple[str, str], dict[str, object]] = {}
+        for (method, recipe, name), values in seen.items():
+            found.setdefault((method, recipe), {})[name] = values.most_common(1)[0][0]
         return found
 
     def usual(self) -> list[Series]:
         """The series with usual settings: those that figures compare methods by."""
-        plain = {one.method for one in self.series if not one.variant}
+        plain = {(one.method, one.recipe) for one in self.series if not one.variant}
         special = {*TUNED, *TRAINING}
-        return [one for one in self.series if one.method not in plain or not special & dict(one.variant).keys()]
+        return [
+            one
+            for one in self.series
+            if (one.method, one.recipe) not in plain or not special & dict(one.variant).keys()
+        ]
 
-    def find(self, method: str, sparsity: float | None = None) -> Series | None:
-        """The series of a method with its usual settings, if it has a finished run."""
+    def find(self, method: str, sparsity: float | None = None, recipe: str = PAPER) -> Series | None:
+        """The series of a method with the usual settings of a recipe, if it has a finished run."""
         for one in self.series:
-            if one.method == method and not one.variant and one.sparsity == sparsity and one.complete:
+            same = one.method == method and one.recipe == recipe and one.sparsity == sparsity
+            if same and not one.variant and one.complete:
                 return one
         return None
 
-    def dense(self) -> Series | None:
-        """The dense series for comparison: FedAvg with the momentum that most pruned runs have."""
+    def dense(self, *recipes: str) -> Series | None:
+        """The dense series for comparison, of the first recipe that has one; the paper's comes first."""
+        wanted = recipes or dict.fromkeys((PAPER, *sorted({run.recipe for run in self.runs})))
+        return next((one for recipe in wanted if (one := self._dense(recipe))), None)
+
+    def _dense(self, recipe: str) -> Series | None:
+        """FedAvg with the momentum that most pruned runs have."""
         pruned = Counter(run.table.get("momentum") for run in self.runs if run.sparsity is not None)
         usual = pruned.most_common(1)[0][0] if pruned else None
-        known = [one for name in ("fedavg", "fedavg-mfl", "fedprox") if (one := self.find(name))]
+        known = [one for name in ("fedavg", "fedavg-mfl", "fedprox") if (one := self.find(name, recipe=recipe))]
         return next((one for one in known if one.first.table.get("momentum") == usual), known[0] if known else None)
 
 
@@ -195,29 +220,52 @@ def _trained_with(run: Run, name: str) -> object:
     return run.table.get(name, BEFORE.get(name))
 
 
-def _variant(run: Run, usual: dict[str, object]) -> Variant:
-    method = dict(run.table["method"])
+def _variant(run: Run, usual: Mapping[str, object]) -> Variant:
+    """The settings of a run that are not those of most runs, of its method's defaults and of its recipe."""
+    if run.recipe not in RECIPES or run.recipe == PAPER:
+        return _special(run, usual, {})
+    table = {**run.table, **{f"method.{name}": value for name, value in run.table["method"].items()}}
+    named = {name: table[name] for name in ("method.correction", *LEADERS.values()) if name in table}
+    data, network, loss = (str(run.table.get(name)) for name in ("data", "network", "loss"))
+    variants = []
+    for facts in candidates(data, network, loss):
+        values = fit(RECIPES[run.recipe].column(facts.batch_norm, facts.images), METHODS.get(run.method), named)
+        values.pop("rounds", None)  # of the environment
+        if callable(rate := values.get("lr")):
+            values["lr"] = rate(preset_of(data).lr)
+        variants.append(_special(run, usual, values))
+    return min(variants, key=len)
+
+
+def _special(run: Run, usual: Mapping[str, object], recipe: Mapping[str, Any]) -> Variant:
+    """The settings that are neither usual nor those of the recipe."""
     known = settings(METHODS[run.method]) if run.method in METHODS else {}
     special = {
         name: value
-        for name, value in method.items()
-        if name not in ("name", "sparsity", "times") and not (name in known and known[name].is_default(value))
+        for name, value in run.table["method"].items()
+        if name not in ("name", "sparsity", "times")
+        and (
+            value != recipe[f"method.{name}"]
+            if f"method.{name}" in recipe
+            else not (name in known and known[name].is_default(value))
+        )
     }
+    usual = {**usual, **recipe}
     special |= {name: value for name in TRAINING if (value := _trained_with(run, name)) != usual[name]}
     return tuple(sorted(special.items()))
 
 
 def varied(environment: Environment, key: str) -> list[Series]:
     """The largest set of series that differ only in one setting of the method."""
-    sets: dict[tuple[str, float | None, Variant], dict[object, Series]] = {}
+    sets: dict[tuple[str, str, float | None, Variant], dict[object, Series]] = {}
     for one in environment.series:
         method = dict(one.runs[0].table["method"])
         if key in method:
             others = tuple((name, value) for name, value in one.variant if name != key)
-            sets.setdefault((one.method, one.sparsity, others), {})[method[key]] = one
+            sets.setdefault((one.method, one.recipe, one.sparsity, others), {})[method[key]] = one
     if not sets:
         return []
-    _, largest = max(sets.items(), key=lambda item: (len(item[1]), -len(item[0][2])))
+    _, largest = max(sets.items(), key=lambda item: (len(item[1]), -len(item[0][3])))
     return [largest[value] for value in sorted(largest, key=_rank)] if len(largest) > 1 else []
 
 

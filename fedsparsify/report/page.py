@@ -117,7 +117,7 @@ def _environment(environment: Environment, many: bool) -> dict[str, object]:
 
 
 def _series(one: Series, place: dict[int, int]) -> dict[str, object]:
-    look = look_of(one.method)
+    look = look_of(one.method, one.recipe)
     drawn = {"colour": look.colour, "dark": look.dark, "marker": look.marker, "dense": look.dense}
     runs = [place[id(run)] for run in one.runs]
     return {"label": one.label, "method": look.label, "sparsity": one.sparsity, "runs": runs, **drawn}

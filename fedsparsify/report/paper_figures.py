@@ -108,9 +108,9 @@ def accuracy_against_sparsity(family: Sequence[Environment]) -> Figure | None:
     for panel, environment, series in zip(axes, family, whole, strict=True):
         for label in dict.fromkeys(one.label for one in series):
             mine = [one for one in series if one.label == label]
-            look = look_of(mine[0].method)
+            look = look_of(mine[0].method, mine[0].recipe)
             if mine[0].sparsity is None:
-                line = "--" if look.dense else ":" if mine[0].variant else "-."
+                line = "--" if look.dense else ":" if mine[0].dotted else "-."
                 panel.axhline(mine[0].mean, color=look.colour, linestyle=line, label=drawn(label))
                 panel.axhspan(min(mine[0].finals), max(mine[0].finals), color=look.colour, alpha=0.1, linewidth=0)
                 continue
@@ -119,7 +119,7 @@ def accuracy_against_sparsity(family: Sequence[Environment]) -> Figure | None:
             below = [max(0.0, one.mean - min(one.finals)) for one in mine]  # a mean of equals may lie a bit off
             above = [max(0.0, max(one.finals) - one.mean) for one in mine]
             style: dict[str, Any] = {"color": look.colour, "marker": look.marker, "markersize": 5, "linewidth": 1.4}
-            style |= {"zorder": layer_of(mine[0].method), "linestyle": ":" if mine[0].variant else "-"}
+            style |= {"zorder": layer_of(mine[0].method), "linestyle": ":" if mine[0].dotted else "-"}
             panel.errorbar(x, means, [below, above], capsize=2.5, elinewidth=0.9, label=drawn(label), **style)
         printed = [(place[row.sparsity], row.accuracy) for row in printed_rows(environment) if row.sparsity in place]
         if printed:
@@ -141,7 +141,7 @@ def _lines(panel: Axes, series: Sequence[Series], x: Column, y: Column, colours:
         across, mean, low, high = over_seeds(one, x, y)
         few = "o" if len(across) < 3 else None
         colour = colours[one.label]
-        dotted = one.variant and "label" not in style
+        dotted = one.dotted and "label" not in style
         usual = {"label": drawn(one.label), "linestyle": ":" if dotted else "-", "zorder": layer_of(one.method)}
         panel.plot(across, mean, color=colour, linewidth=1.3, marker=few, **usual | style)
         if len(one.runs) > 1:
@@ -149,7 +149,7 @@ def _lines(panel: Axes, series: Sequence[Series], x: Column, y: Column, colours:
 
 
 def _by_method(series: Sequence[Series]) -> dict[str, str]:
-    return {one.label: look_of(one.method).colour for one in series}
+    return {one.label: look_of(one.method, one.recipe).colour for one in series}
 
 
 def _in_turn(series: Sequence[Series]) -> dict[str, str]:
@@ -255,7 +255,7 @@ def tuning(environment: Environment, key: str, letter: str) -> Figure | None:
     for panel in (left, right):
         show_grid(panel)
     level = "" if series[0].sparsity is None else f" at {series[0].sparsity:g}"
-    figure.suptitle(drawn(f"{environment.title}: {look_of(series[0].method).label}{level}"))
+    figure.suptitle(drawn(f"{environment.title}: {look_of(series[0].method, series[0].recipe).label}{level}"))
     legend_below(figure, [left], 6)
     return figure
 

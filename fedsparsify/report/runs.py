@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..recipes import PAPER
+
 # Columns that the history has only with `diagnose`.
 DIAGNOSTICS = ("purged_norm", "purge_bound", "paper_bound", "gradient_norm", "probe_loss")
 VIEWS = ("mean", "worst", "spread")  # columns of a metric that clients measured
@@ -84,6 +86,11 @@ class Run:
     def method(self) -> str:
         """The method's name."""
         return str(self.table["method"]["name"])
+
+    @property
+    def recipe(self) -> str:
+        """The recipe's name; runs older than recipes have the paper's."""
+        return str(self.table.get("recipe", PAPER))
 
     @property
     def sparsity(self) -> float | None:

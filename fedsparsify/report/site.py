@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ..errors import RunError
 from ..wire.files import atomic
-from .claims import DATA, claims_table
+from .checks import DATA
+from .claims import claims_table
 from .environments import Environment, slug_of
 from .page import write_page
 from .render import as_csv, latex, markdown

@@ -6,8 +6,9 @@ apart where colours do not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..recipes import PAPER
 from ..text import plain
 
 
@@ -33,6 +34,7 @@ LOOKS = {
     "feddyn": Look("FedDyn", "#7030A0", "#C08BE6", "+", dense=True),
     "scaffold": Look("SCAFFOLD", "#1F4E79", "#7FB2E5", "x", dense=True),
     "fedsparsify-global": Look("FedSparsify-Global", "#0072B2", "#4AA8E0", "o"),
+    "fedsparsify-global+": Look("FedSparsify+", "#6B8E00", "#B5D33D", "8"),  # with the recipe plus
     "fedsparsify-local": Look("FedSparsify-Local", "#56B4E9", "#9AD7FA", "^"),
     "oneshot-ft": Look("OneShot w/ FineTuning", "#D55E00", "#F0803C", "v"),
     "oneshot": Look("OneShot", "#E69F00", "#F2B83A", "<"),
@@ -47,13 +49,18 @@ SEQUENCE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 SEQUENCE_DARK = ("#4AA8E0", "#F0803C", "#2CC79A", "#E39BC3", "#F2B83A", "#9AD7FA", "#C9CED3", "#C98F4B")
 
 
-def label_of(method: str) -> str:
-    """The method's name as the paper writes it; `module:Class` is called Class."""
+def label_of(method: str, recipe: str = PAPER) -> str:
+    """The method's name as the paper writes it, with a + for the recipe plus; `module:Class` is called Class."""
+    if recipe != PAPER:
+        return look_of(method, recipe).label
     return LOOKS[method].label if method in LOOKS else plain(method.rpartition(":")[2] or method, 60)
 
 
-def look_of(method: str) -> Look:
+def look_of(method: str, recipe: str = PAPER) -> Look:
     """The method's look. A user's method gets one by its name, the same in every figure."""
+    if recipe != PAPER:
+        mark = "+" if recipe == "plus" else f" ({plain(recipe, 60)})"
+        return LOOKS.get(f"{method}{mark}") or replace(look_of(method), label=f"{label_of(method)}{mark}")
     if method in LOOKS:
         return LOOKS[method]
     return Look(label_of(method), *OTHERS[sum(method.encode("utf-8", "replace")) % len(OTHERS)], "*")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..recipes import RECIPES
 from .environments import Environment, Series
 from .paper import Printed, printed_rows
 from .runs import Run, Timing
-from .style import label_of, look_of
+from .style import look_of
 
 SERVED_SECONDS = 60  # the paper counts iterations in a minute
 
@@ -52,15 +53,17 @@ COMPARISON = (
 def comparison(environment: Environment) -> Table:
     """Accuracy, size, communication in three counts and speed: dense and FedSparsify-Global, as the paper's tables.
 
-    Where there is no FedSparsify-Global, every method takes part.
+    Both stand there once per recipe. Where there is no FedSparsify-Global, every method takes part.
     """
     dense = environment.dense()
-    pruned = [one for one in environment.usual() if one.complete and one is not dense]
+    whole = [dense] if dense else []
+    whole += [one for recipe in RECIPES if (one := environment.dense(recipe)) and one is not dense]
+    pruned = [one for one in environment.usual() if one.complete and not any(one is other for other in whole)]
     chosen = [one for one in pruned if one.method == "fedsparsify-global" and not one.variant] or pruned
     printed = {row.sparsity: row for row in printed_rows(environment)}
     rows: list[tuple[Cell, ...]] = []
     beside = []
-    for one in ([dense] if dense else []) + chosen:
+    for one in whole + chosen:
         rows.append(_ours(environment, one, dense))
         theirs = printed.pop(0.0 if one is dense else one.sparsity or -1.0, None)
         if theirs and (one is dense or one.method == "fedsparsify-global"):
@@ -163,13 +166,14 @@ def accuracies(environment: Environment) -> Table:
     rows: list[tuple[Cell, ...]] = []
     beside = []
     printed = {row.sparsity: row for row in printed_rows(environment)}
+    ours = [one.label for one in usual if one.method == "fedsparsify-global" and not one.variant][:1]
     for label in dict.fromkeys(one.label for one in usual):
         mine = {one.sparsity: one for one in usual if one.label == label}
         method = next(iter(mine.values())).method
         reached = Cell() if None not in mine else accuracy_cell(mine[None])
         rows.append((Cell(text=label), reached, *(accuracy_cell(mine[s]) if s in mine else Cell() for s in columns)))
         dense = mine.get(None)
-        if printed and (label == label_of("fedsparsify-global") or (dense and dense is environment.dense())):
+        if printed and (label in ours or (dense and dense is environment.dense())):
             beside.append(len(rows))
             whole = Cell(printed[0.0].accuracy, ".3f") if method != "fedsparsify-global" else Cell()
             cells = [Cell(printed[s].accuracy, ".3f") if s in printed and None not in mine else Cell() for s in columns]

@@ -38,7 +38,7 @@ def draw_theorem(environment: Environment) -> Figure | None:
     for panel in (left, right):
         show_grid(panel)
     sparsity = "" if run.sparsity is None else f" at {run.sparsity:g}"
-    figure.suptitle(drawn(f"{environment.title}: {label_of(run.method)}{sparsity}"))
+    figure.suptitle(drawn(f"{environment.title}: {label_of(run.method, run.recipe)}{sparsity}"))
     legend_below(figure, [left, right], 3)
     return figure
 

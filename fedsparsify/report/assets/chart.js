@@ -71,7 +71,7 @@ const SHAPES = {
     return `M${corners.join("L")}z`;
   },
 };
-for (const [marker, corners] of [["p", 5], ["h", 6]]) {
+for (const [marker, corners] of [["p", 5], ["h", 6], ["8", 8]]) {
   SHAPES[marker] = (x, y) => "M" + [...Array(corners).keys()].map((i) => { const a = (2 * Math.PI * i) / corners - Math.PI / 2; return `${x + 5.5 * Math.cos(a)},${y + 5.5 * Math.sin(a)}`; }).join("L") + "z";
 }
 const shape = (marker) => SHAPES[marker] || SHAPES.o;
