@@ -21,7 +21,7 @@ from .methods import METHODS, Blaming, Method, check_unchanging, method_class, t
 from .objects import with_names
 from .options import complete_docstring, option, read_settings, settings
 from .plugins import ObjectName
-from .recipes import PAPER, RecipeName, chosen
+from .recipes import PAPER, Place, RecipeName, chosen
 from .schedule import check_at_least
 from .tasks import check_task, metrics_of, targets_of
 from .text import plain
@@ -159,8 +159,8 @@ class RunConfig(MergeSettings, Training):
         named |= {f"method.{name}": value for name, value in table.items()}
         if self.optimizer != "sgd":
             named.setdefault("lr", None)  # the rates of a recipe are of SGD
-        network = self.network or usual["network"]
-        found = chosen(self.recipe, named, kind, self.data, network, self.loss)
+        place = Place(self.data, self.network or usual["network"], self.loss, tuple(self.shape), self.classes)
+        found = chosen(self.recipe, named, kind, place)
         for name in found.keys() & mine.keys():
             value = found[name]
             object.__setattr__(self, name, value(usual[name]) if callable(value) else value)

@@ -12,11 +12,11 @@ In: a recipe's name and what a run names. Out: values for the settings that it d
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .data import DATASETS, Dataset, load_samples
+from .data import DATASETS, load_samples
 from .errors import ConfigError, FedSparsifyError
 from .methods import Averaging, Method, Scheduled, Selecting
 from .options import settings
@@ -108,6 +108,17 @@ LEAST_SIDE = 32  # pixels of images that are augmented
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a recipe is used: names of a run's settings, and the shape of its samples where the run names it."""
+
+    data: str
+    network: str
+    loss: str
+    shape: tuple[int, ...] = ()
+    classes: int = 0
+
+
+@dataclass(frozen=True)
 class Facts:
     """What a recipe looks at."""
 
@@ -115,18 +126,14 @@ class Facts:
     images: bool  # colour images of at least 32 pixels a side, with one class or some labels each
 
 
-def chosen(
-    recipe: str, named: Mapping[str, Any], kind: type[Method], data: str, network: str, loss: str
-) -> dict[str, Any]:
+def chosen(recipe: str, named: Mapping[str, Any], kind: type[Method], place: Place) -> dict[str, Any]:
     """The values that a recipe gives the settings that a run does not name: numbers, words, `Times` and `AtMost`.
 
     Args:
         recipe: its name.
         named: what the run names, the method's settings as `method.NAME`.
         kind: the method. What it does not have is left out.
-        data: the data set's name.
-        network: the network's name.
-        loss: the loss's name.
+        place: data set, network and loss of the run.
 
     Raises:
         ConfigError: if the network has to be looked at and cannot be, or if the run names other values for everything.
@@ -137,7 +144,7 @@ def chosen(
     if not left:
         _check_effective(recipe, fitting, named)
         return {}
-    facts = facts_of(recipe, data, network, loss, left)
+    facts = facts_of(recipe, place, left)
     column = fit(RECIPES[recipe].column(facts.batch_norm, facts.images), kind, named)
     return {name: value for name, value in column.items() if name not in named}
 
@@ -185,44 +192,46 @@ def _check_effective(recipe: str, columns: Collection[Mapping[str, Any]], named:
         )
 
 
-_SEEN: dict[tuple[object, ...], tuple[Facts, object]] = {}  # with what the names meant, so that no id is used again
+# What was looked at, and what the names meant then: kept, so that no other object has its id.
+_SEEN: dict[tuple[object, ...], tuple[Facts, object]] = {}
 
 
-def facts_of(recipe: str, data: str, network: str, loss: str, left: Collection[str] = ()) -> Facts:
+def facts_of(recipe: str, place: Place, left: Collection[str] = ()) -> Facts:
     """What a recipe looks at: known by name for ours, else the data set is loaded and the network built."""
-    if (known := known_facts(data, network, loss)) is not None:
+    if (known := known_facts(place)) is not None:
         return known
     try:
-        meant = [_meant(data), _meant(network)]
-        key = (data, network, loss, *(one if isinstance(one, tuple) else id(one) for one in meant))
+        meant = [_meant(place.data), _meant(place.network)]
+        key = (place, *(one if isinstance(one, tuple) else id(one) for one in meant))
         if key not in _SEEN:
-            _SEEN[key] = _looked_up(data, network, loss), meant
+            _SEEN[key] = _looked_up(place), meant
         return _SEEN[key][0]
     except ImportError as error:
         reason = f"{error}. pip install 'fedsparsify[train]'"
     except FedSparsifyError as error:
         reason = str(error).rstrip(".")
     raise ConfigError(
-        f"recipe {recipe!r} depends on whether network {network!r} has batch norm and data {data!r} holds colour "
-        f"images, and these cannot be looked at: {reason}. Or name the settings yourself: {', '.join(sorted(left))}."
+        f"recipe {recipe!r} depends on whether network {place.network!r} has batch norm and data {place.data!r} holds "
+        f"colour images, and these cannot be looked at: {reason}. Or name the settings yourself: "
+        f"{', '.join(sorted(left))}."
     )
 
 
-def known_facts(data: str, network: str, loss: str) -> Facts | None:
+def known_facts(place: Place) -> Facts | None:
     """What the names of our networks and data sets say; None: not enough."""
-    batch_norm = BATCH_NORM.get(network)
+    batch_norm = BATCH_NORM.get(place.network)
     if batch_norm is False:
         return Facts(False, False)
-    source = DATASETS.get(data)
-    if batch_norm is None or source is None:
+    shape = place.shape or (DATASETS[place.data].shape if place.data in DATASETS else ())
+    if batch_norm is None or not shape:
         return None
-    return Facts(True, _images(source.shape, targets_of(loss) or "classes", 1))
+    return Facts(True, _images(shape, targets_of(place.loss) or "classes", 1))
 
 
-def candidates(data: str, network: str, loss: str) -> Iterator[Facts]:
+def candidates(place: Place) -> list[Facts]:
     """What may be the facts of a run, as far as names say it."""
-    known = known_facts(data, network, loss)
-    yield from [known] if known else [Facts(False, False), Facts(True, False), Facts(True, True)]
+    known = known_facts(place)
+    return [known] if known else [Facts(False, False), Facts(True, False), Facts(True, True)]
 
 
 def _meant(name: str) -> object:
@@ -230,17 +239,20 @@ def _meant(name: str) -> object:
     if name.endswith(".npz"):
         state = os.stat(name) if os.path.exists(name) else None
         return (state.st_mtime_ns, state.st_size) if state else ()
-    return () if name in DATASETS or name in BATCH_NORM else load_named(name, {}, "name")
+    return () if name in (*DATASETS, *BATCH_NORM, "clients") else load_named(name, {}, "object")
 
 
-def _looked_up(data: str, network: str, loss: str) -> Facts:
-    dataset: Dataset = load_samples(data, targets_of(loss))
-    images = _images(dataset.shape, dataset.targets, dataset.y_train.ndim)
-    if network in BATCH_NORM:
-        return Facts(BATCH_NORM[network], images)
+def _looked_up(place: Place) -> Facts:
+    shape, outputs, targets, dimensions = place.shape, place.classes, targets_of(place.loss) or "classes", 1
+    if not (shape and outputs):  # a run that names both may have no samples
+        dataset = load_samples(place.data, targets_of(place.loss))
+        shape, outputs, targets, dimensions = dataset.shape, dataset.outputs, dataset.targets, dataset.y_train.ndim
+    images = _images(shape, targets, dimensions)
+    if place.network in BATCH_NORM:
+        return Facts(BATCH_NORM[place.network], images)
     from .networks import build, has_batch_norm
 
-    return Facts(has_batch_norm(build(network, dataset.shape, dataset.outputs, seed=0)), images)
+    return Facts(has_batch_norm(build(place.network, shape, outputs, seed=0)), images)
 
 
 def _images(shape: Any, targets: Targets, dimensions: int) -> bool:

@@ -14,7 +14,7 @@ from torch import nn
 
 from fedsparsify import RunConfig, load_dataset, run
 from fedsparsify.cli import cli
-from fedsparsify.cli.run import _collect, command
+from fedsparsify.cli.run import METHOD_SETTINGS, _collect, command
 from fedsparsify.config import load_config, make_config, to_toml
 from fedsparsify.data import DATASETS
 from fedsparsify.errors import ConfigError, RunError
@@ -227,6 +227,20 @@ def test_networks_and_data_of_a_users_own_are_looked_at(tmp_path):
     assert plus(colour, f"{here}:own_norm")[2] == "none"
 
 
+def test_objects_and_servers_without_samples():
+    x, y = np.zeros((6, 3, 32, 32), np.float32), np.array([0, 1, 2, 0, 1, 2])
+    norm = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(3072), nn.Linear(3072, 3))
+    config = RunConfig(data=(x, y, x, y), network=norm, recipe="plus")
+    assert (config.augment, config.method.score) == ("pad-crop-flip", "magnitude")
+    assert replace(config, seed=3).method == config.method
+    plain = RunConfig(data=(x, y, x, y), network=lambda shape, classes: own_fc(shape, classes), recipe="plus")
+    assert (plain.augment, plain.method.score) == ("none", "lamp")
+    server = {"data": "clients", "shape": [3, 32, 32], "classes": 10, "recipe": "plus"}
+    assert make_config(server | {"network": "cnn"}).augment == "pad-crop-flip"
+    assert make_config(server | {"network": f"{__name__}:own_norm"}).augment == "pad-crop-flip"
+    assert make_config(server | {"network": f"{__name__}:own_fc"}).method.score == "lamp"
+
+
 def test_what_cannot_be_looked_at_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"batch norm .*no weights here.*name the settings yourself: augment, lr, "):
         RunConfig(network=f"{__name__}:no_network", recipe="plus")
@@ -266,8 +280,8 @@ def test_the_tables_know_our_networks_data_sets_and_settings():
 def test_the_command_line_resolves_resumes_and_teaches_it(tmp_path):
     def collect(*words, resume=False):
         given = command.make_context("run", [*words]).params
-        others = ("config", "out", "resume", "track", "quiet", "json")
-        return _collect(None, tmp_path, resume, {n: v for n, v in given.items() if n not in others})
+        kept = {*settings(RunConfig), *METHOD_SETTINGS, "method", "extra"}
+        return _collect(None, tmp_path, resume, {name: value for name, value in given.items() if name in kept})
 
     flags = ("--recipe", "plus", "--score", "magnitude", "--rounds", "2")
     made, _ = collect(*flags)

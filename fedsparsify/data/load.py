@@ -102,7 +102,9 @@ def check_known(name: str) -> None:
 
 
 def _made(name: str, needed: tuple[str, ...] = PARTS) -> object:
-    """The arrays of a file, or the value of a user's function."""
+    """The arrays of a file, or the value of a user's function, or a data set that Python gave."""
+    if isinstance(name, ObjectName) and isinstance(name.value, Dataset):
+        return name.value
     if name.endswith(".npz"):
         return _read_npz(Path(name), needed)
     return call_named(load_named(name, DATASETS, "data set"), name, "data set")

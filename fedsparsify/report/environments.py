@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from ..data import preset_of
 from ..methods import METHODS
 from ..options import settings
-from ..recipes import LEADERS, PAPER, RECIPES, candidates, fit
+from ..recipes import LEADERS, PAPER, RECIPES, Place, candidates, fit
 from ..text import plain, shortened
 from ..training.settings import Training
 from .runs import PLACE, Run
@@ -228,7 +228,7 @@ def _variant(run: Run, usual: Mapping[str, object]) -> Variant:
     named = {name: table[name] for name in ("method.correction", *LEADERS.values()) if name in table}
     data, network, loss = (str(run.table.get(name)) for name in ("data", "network", "loss"))
     variants = []
-    for facts in candidates(data, network, loss):
+    for facts in candidates(Place(data, network, loss)):
         values = fit(RECIPES[run.recipe].column(facts.batch_norm, facts.images), METHODS.get(run.method), named)
         values.pop("rounds", None)  # of the environment
         if callable(rate := values.get("lr")):
