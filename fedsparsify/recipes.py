@@ -20,7 +20,7 @@ from .data import DATASETS, load_samples
 from .errors import ConfigError, FedSparsifyError
 from .methods import Averaging, Method, Scheduled, Selecting
 from .options import settings
-from .plugins import load_named
+from .plugins import ObjectName, load_named
 from .tasks import Targets, targets_of
 
 RecipeName = Literal["paper", "plus"]
@@ -201,6 +201,8 @@ def facts_of(recipe: str, place: Place, left: Collection[str] = ()) -> Facts:
     if (known := known_facts(place)) is not None:
         return known
     try:
+        if any(isinstance(name, ObjectName) for name in (place.data, place.network)):
+            return _looked_up(place)  # nothing to import, and objects are not to be kept
         meant = [_meant(place.data), _meant(place.network)]
         key = (place, *(one if isinstance(one, tuple) else id(one) for one in meant))
         if key not in _SEEN:

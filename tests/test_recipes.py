@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from torch import nn
 
-from fedsparsify import RunConfig, load_dataset, run
+from fedsparsify import RunConfig, load_dataset, recipes, run
 from fedsparsify.cli import cli
 from fedsparsify.cli.run import METHOD_SETTINGS, _collect, command
 from fedsparsify.config import load_config, make_config, to_toml
@@ -293,6 +295,25 @@ def test_the_command_line_resolves_resumes_and_teaches_it(tmp_path):
     shown = CliRunner().invoke(cli, ["methods"], env={"COLUMNS": "160"}).output
     assert "server_optimizer momentum" in shown
     assert "--recipe [paper|plus]" in CliRunner().invoke(cli, ["run", "--help"]).output
+
+
+def test_the_page_says_what_the_table_says():
+    page = (Path(__file__).parents[1] / "docs" / "plus.md").read_text()
+    plus = RECIPES["plus"]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| `")]
+    shown = {name.strip("`"): (without, having) for name, without, having in rows}
+    having = {**plus.with_batch_norm, **{name: f"{given} for colour" for name, given in plus.images.items()}}
+    assert shown.keys() == {*plus.without_batch_norm, *having}
+    for name, cells in shown.items():
+        for values, cell in zip((plus.without_batch_norm, having), cells, strict=True):
+            usual = "the method's" if name.startswith("method.") else "the data set's"
+            assert cell.startswith(str(values.get(name, usual))), (name, cell)
+    rule = " ".join(page.partition("## The rule")[2].partition("<!--")[0].split())
+    assert rule.count(". ") == 1, "two sentences"
+    assert rule in " ".join((recipes.__doc__ or "").split())
+    assert rule in " ".join((RunConfig.__doc__ or "").split())
+    (words,) = re.findall(r"^fedsparsify run (.*)$", page, re.MULTILINE)
+    assert command.make_context("run", words.split()).params["recipe"] == "plus"
 
 
 def test_a_run_of_the_recipe(tmp_path):

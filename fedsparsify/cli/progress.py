@@ -12,6 +12,7 @@ from rich.table import Table
 
 from ..config import RunConfig
 from ..federation.ledger import Entry, best_of
+from ..recipes import PAPER
 from ..text import plain
 from ..wire.artefact import load
 from .screen import Screen
@@ -40,7 +41,7 @@ class Progress:
         self.round = 0
         self._empty: set[str] = set()
         self._bar = bar(console)
-        self._task = self._bar.add_task(plain(f"{config.method_name} on {config.data}"), total=config.rounds)
+        self._task = self._bar.add_task(plain(f"{_what(config)} on {config.data}"), total=config.rounds)
 
     def __enter__(self) -> Progress:
         self._bar.start()
@@ -87,9 +88,7 @@ def _numbers(entry: Entry) -> dict[str, float]:
 
 def summary(config: RunConfig, history: list[Entry], model: Path) -> Table:
     """The run in a dozen lines."""
-    table = Table(
-        title=plain(f"{config.method_name} on {config.data}, {config.split}"), show_header=False, min_width=56
-    )
+    table = Table(title=plain(f"{_what(config)} on {config.data}, {config.split}"), show_header=False, min_width=56)
     for name, value in summary_rows(config, history, model):
         table.add_row(name, value)
     return table
@@ -155,3 +154,8 @@ def _client_rows(config: RunConfig, last: Entry) -> list[tuple[str, str]]:
 
 def _privacy(config: RunConfig, epsilon: float) -> str:
     return f"ε = {epsilon:.4g} at δ = {config.delta:g}  (updates clipped to {config.dp_clip:g})"
+
+
+def _what(config: RunConfig) -> str:
+    """The method, and the recipe if it is not the paper's."""
+    return config.method_name + (f" (recipe {config.recipe})" if config.recipe != PAPER else "")

@@ -231,7 +231,8 @@ def _variant(run: Run, usual: Mapping[str, object]) -> Variant:
     for facts in candidates(Place(data, network, loss)):
         values = fit(RECIPES[run.recipe].column(facts.batch_norm, facts.images), METHODS.get(run.method), named)
         values.pop("rounds", None)  # of the environment
-        if callable(rate := values.get("lr")):
+        rate = values.pop("lr", None)
+        if callable(rate) and _trained_with(run, "optimizer") == "sgd":  # the only one that it sets the rate of
             values["lr"] = rate(preset_of(data).lr)
         variants.append(_special(run, usual, values))
     return min(variants, key=len)

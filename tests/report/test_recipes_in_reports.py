@@ -42,6 +42,7 @@ def labels(*runs: Run) -> list[str]:
         ({"data": "cifar10"}, "FedSparsify+"),
         ({"data": "cifar10", "augment": "none"}, "FedSparsify+ (augment none)"),
         ({"lr": 0.1}, "FedSparsify+ (lr 0.1)"),
+        ({"optimizer": "adam"}, "FedSparsify+"),
         ({"lr_schedule": "constant"}, "FedSparsify+ (lr_schedule constant)"),
         ({"method": {"name": "fedsparsify-global", "score": "magnitude"}}, "FedSparsify+ (score magnitude)"),
         ({"method": {"name": "fedsparsify-global", "end": 1.0}}, "FedSparsify+ (end 1)"),
