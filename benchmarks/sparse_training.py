@@ -6,7 +6,7 @@
 All sides take turns in one process, with one thread each; times are that thread's own processor time, medians, so that
 other processes disturb little. Ours is what a client does: samples picked, forward, loss, backward, SGD with momentum.
 PyTorch's is the usual loop with `torch.optim.SGD`. Masks are those of `results/models/` where there is one of that
-sparsity; below 0.9, layers' densities lie between dense and those of the file at 0.90; resnet18's masks keep the
+sparsity; below 0.9, layers' densities lie between dense and those of the file at 0.90; masks of resnet18 keep the
 largest of He-normal weights of all layers together.
 `--layers`: milliseconds and share of the machine's peak of every kernel of a step.
 """

@@ -118,7 +118,8 @@ ALLOWED = {
     "inference": {"arrays", "errors", "graph", "model", "native", "ops", "preprocessing", "wire"},
     "keyed": set(),
     "networks": {"errors", "graph", "inference", "keyed", "model", "notices", "ops", "plugins", "wire"},
-    "training": CORE | {"methods", "data", "keyed", "native", "networks", "notices", "plugins", "tasks", "text"},
+    "training": CORE
+    | {"graph", "methods", "data", "keyed", "native", "networks", "notices", "ops", "plugins", "tasks", "text"},
     "federation": CORE
     | {"objects"}
     | {

@@ -87,7 +87,6 @@ def command(
 def _train(path: Path, batch: int, seconds: float, shape: str | None) -> None:
     """Time training steps."""
     from ..config import RunConfig
-    from ..networks import build
     from ..training.step_speed import OURS, compare_steps
 
     facts, model = load_facts(path), load(path)
@@ -96,7 +95,7 @@ def _train(path: Path, batch: int, seconds: float, shape: str | None) -> None:
         raise ModelError("the file does not name its network and its classes, which a training step needs.")
     sides = _sides(shape, facts)
     training = RunConfig(network=network, batch_size=batch, lr=1e-3, momentum=0.9, augment="none")
-    speed = compare_steps(lambda: build(network, sides, classes, 0), model, sides, classes, training, seconds)
+    speed = compare_steps(network, model, sides, classes, training, seconds)
     table = Table("training step", "ms", "samples/s", "fedsparsify is")
     ours = speed.milliseconds[OURS]
     for name, took in speed.milliseconds.items():

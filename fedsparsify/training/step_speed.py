@@ -8,15 +8,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 
 import numpy as np
 import torch
-from torch import nn
 
 from ..errors import ModelError
 from ..methods import Fit
 from ..model import SparseModel
+from ..networks import build
 from .backends import Setup, choose
 from .inputs import Samples
 from .settings import Training
@@ -36,7 +37,7 @@ class StepSpeed:
 
 
 def compare_steps(
-    make: Callable[[], nn.Module],
+    network: str,
     model: SparseModel,
     shape: tuple[int, ...],
     classes: int,
@@ -47,7 +48,7 @@ def compare_steps(
     rng, device = np.random.default_rng(0), torch.device("cpu")
     x = rng.standard_normal((STEPS * training.batch_size, *shape), np.float32)
     samples = Samples.on(device, x, rng.integers(0, classes, len(x)))
-    setup = Setup(make, samples, replace(training, epochs=EPOCHS), device)
+    setup = Setup(partial(build, network, shape, classes, 0), samples, replace(training, epochs=EPOCHS), device)
     if setup.layout != model.layout:
         raise ModelError("the model in the file is not one of the network that it names; their tensors differ.")
     threads = torch.get_num_threads()

@@ -6,6 +6,6 @@
 | `planes.py` | layers and a batch size → memory of every value and of its gradient |
 | `streams.py` | a mask → for each layer, where its survivors read; once per mask |
 | `program.py` | all of them → a table of rows, one per call of a kernel |
-| `kernels.py`, `vectors.py`, `tiles.py` | rows → machine code |
+| `kernels.py`, `tile_walk.py`, `tiles.py`, `vectors.py` | rows → machine code |
 | `network.py` | a program → a torch module whose only parameter is the vector of survivors |
 """

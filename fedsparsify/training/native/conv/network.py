@@ -20,7 +20,7 @@ from .plan import Dropout, Norm, Plan
 from .program import Program
 from .streams import Streams
 
-SOURCES = tuple(f"training/native/conv/{name}.py" for name in ("kernels", "rows", "tiles", "vectors"))
+SOURCES = tuple(f"training/native/conv/{name}.py" for name in ("kernels", "rows", "tile_walk", "tiles", "vectors"))
 KERNELS = CodeImage("convolutions", "fedsparsify.training.native.conv.kernels", (2,), SOURCES)
 LOW = 0xFFFFFFFF
 
