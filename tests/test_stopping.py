@@ -130,7 +130,7 @@ def test_the_command_stopped_at_its_beginning_and_at_its_end(here, monkeypatch):
             send(signal.SIGINT, signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_module, "load_dataset", stop)
+        patch.setattr(run_module, "load_for", stop)
         code, out, errors = here(*WORDS)
         assert (code, out, errors.count("Stopped.")) == (130, "", 1)
         assert not Path("o").exists()
@@ -160,7 +160,7 @@ from fedsparsify.__main__ import main
 main()
 """
 PHASES = {
-    "data": ("fedsparsify.federation.run", "load_dataset"),
+    "data": ("fedsparsify.federation.run", "load_for"),
     "set-up": ("fedsparsify.federation.run", "Simulated"),
     "first round": ("fedsparsify.federation.run", "run_rounds"),
     "model": ("fedsparsify.federation.journal", "facts"),

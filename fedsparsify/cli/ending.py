@@ -27,7 +27,7 @@ def result_line(history: list[Entry], model: Path) -> str:
     """A finished run in one line."""
     last = history[-1]
     early = f" (stopped early: {last.stopped})" if last.stopped else ""
-    how = f"accuracy {last.accuracy:.4f}, sparsity {last.sparsity:.4f} after round {last.round}{early}"
+    how = f"{last.shown()}, sparsity {last.sparsity:.4f} after round {last.round}{early}"
     return f"{model}: {how}, {model.stat().st_size:,} bytes"
 
 

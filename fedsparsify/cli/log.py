@@ -6,11 +6,13 @@ In: lines of text, and of Flower's processes. Out: one line per message, with th
 from __future__ import annotations
 
 import json
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 from rich.table import Table
@@ -64,10 +66,20 @@ class LogScreen(Screen):
         self.file.flush()
 
 
+@contextmanager
+def redirected(log: LogScreen, to: IO[str]) -> Iterator[None]:
+    """Let a log write elsewhere."""
+    before, log.file = log.file, to
+    try:
+        yield
+    finally:
+        log.file = before
+
+
 def with_log(command: T) -> T:
     """Give a command the flag `--log-format`, and a `console` that follows it.
 
-    In a log, notices and the error that ends the command are lines like any other.
+    In a log, notices and the error that ends the command are lines like any other; the error goes to stderr.
     """
 
     @wraps(command)
@@ -85,7 +97,8 @@ def with_log(command: T) -> T:
         try:
             return command(console=log, **flags)
         except FedSparsifyError as error:
-            log.event(f"{type(error).__name__}: {plain(error, LONGEST)}", "red", error=type(error).__name__)
+            with redirected(log, sys.stderr):
+                log.event(f"{type(error).__name__}: {plain(error, LONGEST)}", "red", error=type(error).__name__)
             error.logged = True
             raise
         finally:

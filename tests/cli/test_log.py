@@ -87,10 +87,10 @@ def test_what_a_node_writes_is_part_of_the_log(tmp_path, capsys):
 def test_errors_and_notices_are_lines_of_the_log(here, elsewhere, monkeypatch):
     (elsewhere / "run.toml").write_text(to_toml(RunConfig(clients=2, rounds=2)))
     code, said, errors = here("serve", "run.toml", "--keys", "nothing", "--log-format", "json")
-    table = json.loads(said)
-    assert (code, errors, table["level"], table["error"]) == (2, "", "ERROR", "ConfigError")
-    code, said, _ = here("join", "--superlink", "a:1")  # the output is no terminal
-    assert code == 2 and STAMPED.fullmatch(said.strip()) and "ERROR" in said
+    table = json.loads(errors)
+    assert (code, said, table["level"], table["error"]) == (2, "", "ERROR", "ConfigError")
+    code, _, errors = here("join", "--superlink", "a:1")  # the output is no terminal
+    assert code == 2 and STAMPED.fullmatch(errors.strip()) and "ERROR" in errors
 
     def warn(*_, **__):
         notice("mind\nthe gap")

@@ -26,6 +26,7 @@ from fedsparsify.methods import (
     tally,
 )
 from fedsparsify.state import complaint, under
+from fedsparsify.training.worker import Evaluation
 
 RNG = np.random.default_rng(0)
 MODEL = small_model([1, 2, 0, 4], [True, True, False, True], statistics=[5])
@@ -177,7 +178,7 @@ def test_a_broadcast_reaches_every_client_and_is_counted():
             yield done.value.value
 
         def evaluate(self, model):
-            return type("E", (), {"accuracy": 0.0, "loss": 0.0})
+            return Evaluation(0.0, 0.0)
 
     played = list(run_rounds(Echo(), Broadcasting(rounds=2), MODEL, 1, 2, 0))
     assert seen == [{}, {"control": [1, 1, 0, 1]}]

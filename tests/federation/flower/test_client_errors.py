@@ -34,7 +34,8 @@ class LeakyGrid(FakeGrid):
 
 def refusal(tmp_path, **more) -> str:
     config = RunConfig(clients=2, rounds=1, epochs=1)
-    settings = make_task(config, RunFolder(tmp_path / "run")).settings() | {"out": str(tmp_path / "run")}
+    settings = make_task(config, RunFolder(tmp_path / "run")).settings()
+    settings |= {"out": str(tmp_path / "run"), "deadline": 5.0, "wait": 0.5, "retries": 0}
     grid = LeakyGrid(tmp_path / "nodes", settings, 2)
     grid.more = more
     return run_over_grid(grid, settings).history[0].refused["client 1"]
