@@ -115,7 +115,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
         begin = f"epsilon {epsilon} sparsity {sparsity:g} seed"
         return [one["accuracy"] for name, one in found["runs"].items() if name.startswith(begin)]
 
-    names = list(found["noise"])
+    names = [name for name in found["noise"] if all(accuracies(name, sparsity) for sparsity in SPARSITIES)]
     figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
     print("| sparsity | " + " | ".join(f"ε = {name}" for name in names) + " | no privacy |")
     print("|---|" + "---|" * (len(names) + 1))
