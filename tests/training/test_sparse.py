@@ -116,7 +116,8 @@ def margin_of(module: nn.Module) -> list[float]:
     margins: list[float] = []
 
     def relu(_, given, __):
-        margins.append(float(given[0].detach().abs().min()))
+        sizes = given[0].detach().abs()
+        margins.append(float(sizes[sizes > 0].min()) if sizes.any() else 1.0)  # zeros are zeros on both sides
 
     def pool(layer, given, _):
         x = nn.functional.pad(given[0].detach().double(), [layer.padding] * 4, value=-1e30)
@@ -135,8 +136,8 @@ def margin_of(module: nn.Module) -> list[float]:
     return margins
 
 
-def difference(seed: int, lanes: int) -> float | None:
-    """The largest relative difference of logits, gradient and statistics over two steps; None after a near tie."""
+def difference(seed: int, lanes: int) -> tuple[float, bool]:
+    """The largest relative difference of logits, gradient and statistics over two steps; whether a tie was near."""
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
     module, shape = random_network(rng)
@@ -167,21 +168,22 @@ def difference(seed: int, lanes: int) -> float | None:
             (statistics, theirs.weights.numpy()[split:]),
         ]
         worst = max(worst, *(float(np.linalg.norm(a - b) / (np.linalg.norm(b) + 1e-6)) for a, b in pairs))
-    return worst if min(margins, default=1.0) > 1e-5 else None
+    return worst, min(margins, default=1.0) < 1e-5
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_networks(seed):
-    worst = difference(seed, lanes_here())
-    assert worst is None or worst < 1e-4
+    worst, _ = difference(seed, lanes_here())
+    assert worst < 1e-4
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lanes", [lanes_here(), *NARROW])
 def test_two_hundred_random_networks(lanes):
     found = [difference(seed, lanes) for seed in range(200)]
-    assert sum(worst is None for worst in found) <= 10  # near ties
-    assert [seed for seed, worst in enumerate(found) if worst is not None and worst >= 1e-4] == []
+    differ = {seed: tied for seed, (worst, tied) in enumerate(found) if worst >= 1e-4}
+    assert all(differ.values()), differ
+    assert len(differ) <= 4
 
 
 def picture_samples(count=40, side=8, seed=0):
