@@ -49,6 +49,9 @@ def trace(module: nn.Module, training: bool = False) -> tuple[Node, ...]:
         frames = traceback.walk_tb(error.__traceback__)
         where = _place([(frame, line) for frame, line in frames][::-1])
         raise Untraceable(f"torch.fx cannot trace the network: {reason}{where}") from error
+    for name, tensor in (*module.named_buffers(), *module.named_parameters()):
+        if isinstance(tensor, fx.Proxy):
+            raise Untraceable(f"forward assigns {name!r}, which no graph has")
     return _Reader(root, module, training).read(traced)
 
 
