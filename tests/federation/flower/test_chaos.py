@@ -92,7 +92,7 @@ def test_chaos(tmp_path, monkeypatch):
     print(json.dumps(record, indent=1))
     assert [entry.round for entry in history] == list(ATTACKS)
     assert load(federation.out / "model.fsz").sparsity == undisturbed.sparsity
-    # Without bounds, such a client takes the mean to 0.10; without a cap on samples, to 0.885.
+    # Such a client takes the mean to 0.10 without norm_bound, and to 0.885 without max_samples.
     assert abs(history[-1].accuracy - undisturbed.accuracy) <= 0.04
     assert len(happened) == 4 and all("client 9" in entry.refused for entry in history)
     for entry in history:
