@@ -190,28 +190,38 @@ def config(name: str, optimizer: str, correction: str) -> RunConfig:
     return RunConfig(method=table, clients=3, participation=0.67, rounds=3, epochs=1, lr=0.05, batch_size=64)
 
 
+def check(name: str, optimizer: str, correction: str, folder) -> None:
+    """Refused by name, or exact, finite and resumed to the same bytes."""
+    if correction == "feddyn" and optimizer != "sgd":
+        with pytest.raises(ConfigError, match="'feddyn' gives the server's model itself"):
+            config(name, optimizer, correction)
+        return
+    planned = config(name, optimizer, correction)
+    whole = run(planned)
+    if planned.method.exact and hasattr(planned.method, "sparsity"):
+        assert whole.model.pruned == int(planned.method.schedule(3) * whole.model.layout.trainable)
+
+    def stop(entry):
+        if entry.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(planned, folder, on_round=stop)
+    assert run(planned, folder, resume=True).model.same_as(whole.model)
+    assert whole.model.finite and whole.history[-1].upload_bytes > 0
+
+
 @pytest.mark.parametrize(("optimizer", "correction"), PAIRS)
 def test_every_pairing_is_exact_and_resumes_to_the_same_bytes(optimizer, correction, tmp_path):
-    """One method per pairing in turn, so that every method and every pairing is run."""
-    for name in {COMPOSING[PAIRS.index((optimizer, correction)) % len(COMPOSING)], "fedsparsify-global"}:
-        if correction == "feddyn" and optimizer != "sgd":
-            with pytest.raises(ConfigError, match="'feddyn' gives the server's model itself"):
-                config(name, optimizer, correction)
-            continue
-        planned = config(name, optimizer, correction)
-        whole = run(planned)
-        if planned.method.exact and hasattr(planned.method, "sparsity"):
-            assert whole.model.pruned == int(planned.method.schedule(3) * whole.model.layout.trainable)
-        stopped = tmp_path / name
+    """One method per pairing in turn, so that every method and every pairing is run; the slow test runs all of them."""
+    check(COMPOSING[PAIRS.index((optimizer, correction)) % len(COMPOSING)], optimizer, correction, tmp_path / "run")
 
-        def stop(entry):
-            if entry.round == 2:
-                raise KeyboardInterrupt
 
-        with pytest.raises(KeyboardInterrupt):
-            run(planned, stopped, on_round=stop)
-        assert run(planned, stopped, resume=True).model.same_as(whole.model)
-        assert whole.model.finite and whole.history[-1].upload_bytes > 0
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPOSING)
+def test_every_method_in_every_pairing(name, tmp_path):
+    for optimizer, correction in PAIRS:
+        check(name, optimizer, correction, tmp_path / f"{optimizer}-{correction}")
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in COMPOSING])
