@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from .errors import ConfigError, nearest
 from .toml import NONE
@@ -133,12 +134,17 @@ def complete_docstring(cls: type) -> None:
 
 def settings(cls: type) -> dict[str, Setting]:
     """The settings of a dataclass that a user may set, by name."""
-    hints = typing.get_type_hints(cls)
-    return {
-        field.name: _setting(cls, field.name, hints[field.name], field)
-        for field in dataclasses.fields(cls)
-        if "help" in field.metadata
-    }
+    if cls not in _KNOWN:
+        hints = typing.get_type_hints(cls)
+        _KNOWN[cls] = {
+            field.name: _setting(cls, field.name, hints[field.name], field)
+            for field in dataclasses.fields(cls)
+            if "help" in field.metadata
+        }
+    return dict(_KNOWN[cls])
+
+
+_KNOWN: WeakKeyDictionary[type, dict[str, Setting]] = WeakKeyDictionary()  # types take a millisecond to look up
 
 
 def _setting(cls: type, name: str, hint: Any, field: Any) -> Setting:

@@ -39,7 +39,8 @@ def same(one: SparseModel, other: SparseModel) -> bool:
     return bool(np.array_equal(one.mask, other.mask)) and bool(np.allclose(one.weights, other.weights, atol=1e-5))
 
 
-SOON = {"prunefl": {"readjust": 3}, "feddst": {"readjust": 2, "end": 9}}  # so that scores travel, and masks regrow
+# So that scores travel, masks regrow, and one-shot pruning has something to tune.
+SOON = {"prunefl": {"readjust": 2}, "feddst": {"readjust": 2, "end": 9}, "oneshot-ft": {"tune": 2}}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -47,7 +48,7 @@ def test_every_method_is_the_same_as_in_the_simulator(tmp_path, method):
     """Through the messages and the nodes' folders, with momentum that stays on the nodes' disks."""
     table = {"name": method} | SOON.get(method, {})
     config = RunConfig(
-        method=table, clients=4, participation=0.5, rounds=11, epochs=1, momentum=0.5, keep_optimizer=True
+        method=table, clients=4, participation=0.5, rounds=5, epochs=1, momentum=0.5, keep_optimizer=True
     )
     over, _ = play(tmp_path, config)
     simulated = run(config)
