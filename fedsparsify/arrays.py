@@ -143,7 +143,7 @@ def add_scaled(total: Array, array: Array, weight: float) -> None:
 def distance(one: Array, other: Array) -> float:
     """‖one − other‖ in double precision, both on the same device; float32 overflows where training diverges."""
     if not isinstance(one, np.ndarray):
-        return float((one.double() - _tensor(other).double()).norm())
+        return distance_and_parts(one, other, None)[0]
     total = 0.0
     for start in range(0, len(one), CHUNK):
         piece = slice(start, start + CHUNK)

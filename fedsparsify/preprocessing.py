@@ -1,4 +1,4 @@
-"""From raw samples to a network's input. A model's file states it, so that whoever runs the model can repeat it."""
+"""From raw samples to a network's input. A model's file states it, so that a device can repeat it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Randomness that nobody can repeat, from the operating system: cohorts and noise of private runs.
 
-The run's seed is known to many. Whoever knows cohort or noise can take both back.
+The run's seed is known to many. A reader who knows the cohort or the noise can undo the protection.
 """
 
 from __future__ import annotations

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..aggregation import Aggregator
-from ..arrays import all_finite
 from ..errors import ClientError
 from ..methods import Method, ServerContext, Update, begun, cohort_of, merged, target_of
 from ..model import SparseModel
-from ..state import State
+from ..state import State, finite
 from .diagnosis import MeanOfUpdates, Probed
 from .ledger import Entry
 
@@ -87,7 +86,7 @@ class UpdateFilter:
             weights = update.model.on_host().weights
             count = int(np.count_nonzero(~np.isfinite(weights)))
             return f"{count:,} of its weights are NaN or infinite"
-        if not all(map(all_finite, update.sent.values())):
+        if not finite(update.sent):
             return "what it sent beside its model is NaN or infinite"
         trainable = self._expected.layout.trainable
         if update.scores is not None and update.scores.shape != (trainable,):

@@ -168,7 +168,7 @@ class Averaging(Method):
             cls.corrects = False  # a client of its own has to say what it does
 
     def __post_init__(self) -> None:
-        asked = self.server_optimizer != "sgd" or self.server_lr not in (None, 1)
+        asked = self.server_steps
         if not self.averages and (asked or self.correction != "none"):
             raise ConfigError(
                 f"{type(self).__name__} has a merge of its own, which knows no server optimiser and no correction. "
@@ -207,6 +207,11 @@ class Averaging(Method):
         """How much a client's control variate changed."""
         return (CONTROL,) if self.correction == "scaffold" else ()
 
+    @property
+    def server_steps(self) -> bool:
+        """Whether the server does anything else with the mean than to take it."""
+        return self.server_optimizer != "sgd" or self.server_lr not in (None, 1)
+
     def fit(self, model: SparseModel) -> Fit:
         """What a client is asked to train."""
         return Fit(model)
@@ -236,7 +241,7 @@ class Averaging(Method):
             mean = tally(received).mean()
             server = given(server, "merge", "server")
             mean, state = server_step(self.correction, model, mean, received, server, self.correction_strength)
-        if self.server_optimizer != "sgd" or self.server_lr not in (None, 1):
+        if self.server_steps:
             mean, more = step(
                 self.server_optimizer,
                 model,

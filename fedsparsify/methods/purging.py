@@ -68,7 +68,7 @@ class Selecting(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduled(Selecting):
-    """Base of the methods with the sparsity of Eq. 1, whoever prunes."""
+    """Base of the methods with the sparsity of Eq. 1, pruned at the server or at the clients."""
 
     initial: float = option(0.0, "initial sparsity S_0")
     start: int = option(1, "round t_0 at which pruning starts")

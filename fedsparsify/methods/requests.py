@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from ..arrays import BoolArray, FloatArray, all_finite
+from ..arrays import BoolArray, FloatArray
 from ..errors import ModelError
 from ..model import Floats, SparseModel
-from ..state import State
+from ..state import State, finite
 from ..text import plain
 
 
@@ -142,7 +142,12 @@ class Update:
     def finite(self) -> bool:
         """Whether all its weights and scores are finite, and what is sent beside them."""
         scored = self.scores is None or bool(np.isfinite(self.scores).all())
-        return self.model.finite and scored and all(all_finite(array) for array in self.sent.values())
+        return self.model.finite and scored and finite(self.sent)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the client may keep what the update says: neither a fault, nor a number that is not finite."""
+        return not self.fault and self.finite and finite(self.state or {})
 
     @property
     def params(self) -> int:

@@ -33,11 +33,9 @@ def step(
     bias_correction: int | None = None,
 ) -> tuple[SparseModel, State]:
     """The next model, and the optimiser's state. `bias_correction` is the round, if the rate is corrected."""
-    if optimizer == "sgd":
-        if lr == 1:
-            return mean, {}
-        return _moved(model, mean, lr * (mean.trainable_weights - model.trainable_weights)), {}
     delta = mean.trainable_weights - model.trainable_weights
+    if optimizer == "sgd":
+        return _moved(model, mean, lr * delta), {}
     first = state.get("momentum", 0.0)
     if optimizer == "momentum":
         velocity = momentum * first + delta

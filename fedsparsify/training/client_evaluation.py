@@ -1,7 +1,7 @@
 """One model on the held-out samples of many clients.
 
 In: a model, and which samples each client holds out. Out: one `Evaluation` per client. All samples are evaluated in
-large batches, whoever holds them; only then are they divided by client.
+large batches, independent of the client; only then are they divided by client.
 """
 
 from __future__ import annotations

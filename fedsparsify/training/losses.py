@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ..errors import ConfigError
 from ..plugins import load_named
-from ..tasks import CROSS_ENTROPY, LOSSES, is_own
+from ..tasks import CROSS_ENTROPY, LOSSES
 from .settings import Training
 
 Loss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -66,11 +66,3 @@ def same_but_ones(one: torch.Tensor, other: torch.Tensor) -> bool:
 def is_plain(training: Training) -> bool:
     """Whether the loss is the cross-entropy that kernels compute."""
     return training.loss == CROSS_ENTROPY
-
-
-def why_not_plain(training: Training) -> str:
-    """Why a back end that knows cross-entropy alone cannot train; empty where it can."""
-    return "" if is_plain(training) else f"its loss is {training.loss}"
-
-
-__all__ = ["Loss", "aligned", "is_own", "is_plain", "loss_of", "named_loss", "same_but_ones", "why_not_plain"]

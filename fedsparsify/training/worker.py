@@ -21,7 +21,7 @@ from ..errors import DataError, ModelError
 from ..keyed import client_seed, key_of, pad_crop_flip, seeded, step_key
 from ..methods import Client, ClientContext, Fit, Request, Score, Update, run_client
 from ..model import Floats, SparseModel
-from ..state import State, finite
+from ..state import State
 from ..tasks import targets_of
 from .adam import STATE, adam_step
 from .flat import FlatModule, flat_gradient, hessian_gradient
@@ -87,7 +87,7 @@ class Worker:
 
     def kept(self, update: Update) -> State | None:
         """What the client keeps after the round; None: what it has kept so far, as after an update of no use."""
-        if update.fault or not update.finite or not finite(update.state or {}):
+        if not update.trusted:
             return None
         state = {name: value for name, value in self._state.items() if not name.startswith(OPTIMIZER)}
         if update.state is not None:

@@ -17,7 +17,7 @@ from ...config import RunConfig
 from ...errors import ClientError, ConfigError
 from ...methods import Client, ClientContext, Fit, Method, Request, Update, ask_client, run_client
 from ...model import SparseModel
-from ...state import finite, under
+from ...state import under
 from ...wire.codec import encode
 from .messages import MODEL, RECORD, Answer, ModQuestion
 from .node_store import NodeStore
@@ -44,7 +44,7 @@ def sparse_mod(message: Message, context: Context, call_next: Next) -> Message:
     run, seed = str(context.run_id), [context.run_id, question.round, context.node_id]
     me = ClientContext(state=under(store.state(run, question.round), model), seed=lambda: SeedSequence(seed))
     update = loop.run(ask_client(method_of(question.method), question.round, model, me))
-    if update.state is not None and update.finite and not update.fault and finite(update.state):
+    if update.state is not None and update.trusted:
         store.keep_state(run, question.round, update.state, most=1)
     blob = encode(update.model, model.host_mask, "fp32", layout_known=True)
     answer = Answer(question.round, -1, update.samples, model=blob, fault=update.fault)
