@@ -71,7 +71,7 @@ class RunConfig(MergeSettings, Training):
     )
     shape: tuple[int, ...] = option((), "shape of one sample, such as 1,28,28, where a server has no samples")
     classes: int = option(0, "number of classes, labels or values, where a server has no samples; 0: as the data say")
-    network: str = option(UNSET, "network: fc, cnn, vgg16 or module:factory")
+    network: str = option(UNSET, "network: fc, cnn, vgg16, resnet18, resnet18-gn or module:factory")
     recipe: RecipeName = option(
         PAPER, "values of all settings that are not named: paper, or plus (FedSparsify+), see `fedsparsify methods`"
     )

@@ -103,7 +103,8 @@ LEADERS = {
     "method.server_lr": "method.server_optimizer",
     "method.server_momentum": "method.server_optimizer",
 }
-BATCH_NORM = {"fc": False, "cnn": True, "vgg16": True}  # our networks, so that a config is read without torch
+# Our networks, so that a config is read without torch.
+BATCH_NORM = {"fc": False, "cnn": True, "vgg16": True, "resnet18": True, "resnet18-gn": False}
 LEAST_SIDE = 32  # pixels of images that are augmented
 
 

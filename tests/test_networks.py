@@ -16,9 +16,11 @@ from fedsparsify.networks import build, layout_of, model_of
         ("fc", (1, 28, 28), 10, 118_282, 0),
         ("cnn", (3, 32, 32), 10, 1_609_930, 384),
         ("vgg16", (3, 32, 32), 100, 14_774_436, 8_448),
+        ("resnet18", (3, 32, 32), 10, 11_173_962, 9_600),  # torchvision's 11,689,512 with this stem and ten classes
+        ("resnet18-gn", (3, 32, 32), 100, 11_220_132, 0),
     ],
 )
-def test_the_papers_parameter_counts(name, shape, classes, trainable, statistics):
+def test_parameter_counts(name, shape, classes, trainable, statistics):
     module = build(name, shape, classes, seed=0)
     layout = layout_of(module)
     assert (layout.trainable, layout.total - layout.trainable) == (trainable, statistics)
@@ -30,6 +32,21 @@ def test_glorot_kernels_and_zero_biases():
     bound = (6 / (784 + 128)) ** 0.5
     assert 0.98 * bound < np.abs(weights["1.weight"]).max() <= bound
     assert not weights["1.bias"].any()
+
+
+def test_resnet18_has_torchvisions_names_and_initialisation():
+    module = build("resnet18", (3, 32, 32), 10, seed=0)
+    names = [spec.name for spec in layout_of(module).tensors]
+    assert names[:6] == [
+        "conv1.weight",
+        "bn1.weight",
+        "bn1.bias",
+        *(f"layer1.0.{x}" for x in ("conv1.weight", "bn1.weight", "bn1.bias")),
+    ]
+    assert "layer2.0.downsample.0.weight" in names and names[-2:] == ["fc.weight", "fc.bias"]
+    weights = model_of(module).tensors()
+    assert weights["layer3.1.conv1.weight"].std() == pytest.approx((2 / (9 * 256)) ** 0.5, rel=0.01)
+    assert weights["bn1.weight"].min() == 1
 
 
 def test_the_seed_decides():

@@ -268,7 +268,7 @@ def test_a_plus_config_needs_no_torch(tmp_path):
 
 def test_the_tables_know_our_networks_data_sets_and_settings():
     assert {*get_args(RecipeName)} == {*RECIPES}
-    shapes = {"fc": (1, 8, 8), "cnn": (3, 8, 8), "vgg16": (3, 32, 32)}
+    shapes = dict.fromkeys(NETWORKS, (3, 8, 8)) | {"vgg16": (3, 32, 32)}
     assert {name: has_batch_norm(build(name, shapes[name], 10, 0)) for name in NETWORKS} == BATCH_NORM
     assert DATASETS["digits"].shape == load_dataset("digits").shape
     for recipe in RECIPES.values():

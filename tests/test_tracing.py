@@ -33,8 +33,10 @@ def test_a_small_network_literally():
     )
 
 
-@pytest.mark.parametrize(("name", "shape"), [("fc", (1, 28, 28)), ("cnn", (3, 32, 32)), ("vgg16", (3, 32, 32))])
-def test_the_papers_networks(name, shape):
+@pytest.mark.parametrize(
+    ("name", "shape"), [("fc", (1, 28, 28)), ("cnn", (3, 32, 32)), ("vgg16", (3, 32, 32)), ("resnet18", (3, 16, 16))]
+)
+def test_our_networks(name, shape):
     graph = same(build(name, shape, 10, seed=1), shape)
     assert json.loads(json.dumps([node.to_json() for node in graph]))[0]["inputs"] == ["input"]
 

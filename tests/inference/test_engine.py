@@ -173,9 +173,10 @@ def test_the_papers_networks(lanes: int, name: str, shape: tuple[int, ...], clas
         agree(module, engine, images, *shape)
 
 
-def test_the_papers_largest_network() -> None:
-    """At this machine's width alone, as it takes seconds to prepare."""
-    module = enliven(build("vgg16", (3, 32, 32), 100, seed=1), 0.99)
+@pytest.mark.parametrize("name", ["vgg16", "resnet18"])
+def test_our_largest_networks(name: str) -> None:
+    """At this machine's width alone, as they take seconds to prepare."""
+    module = enliven(build(name, (3, 32, 32), 100, seed=1), 0.99)
     engine = engine_of(module)
     for images in (1, 3, 17):
         agree(module, engine, images, 3, 32, 32)

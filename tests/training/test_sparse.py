@@ -366,6 +366,16 @@ def test_the_back_end_is_chosen_and_compared():
     assert "differs" in disagreement(backend, setup) or "loss" in disagreement(backend, setup)
 
 
+@pytest.mark.slow
+def test_the_kernels_train_resnet18_as_autograd_does():
+    assert choose(setup_of(lambda: build("resnet18", (3, 8, 8), CLASSES, 0))).name == "sparse"
+
+
+def test_resnet18_is_read_and_its_group_norm_refused_by_name():
+    assert Sparse.refusal(setup_of(lambda: build("resnet18", (3, 8, 8), CLASSES, 0))) is None
+    assert "GroupNorm" in Sparse.refusal(setup_of(lambda: build("resnet18-gn", (3, 8, 8), CLASSES, 0)))
+
+
 def test_a_batch_norm_of_one_value_is_refused_as_by_torch():
     module = nn.Sequential(nn.Conv2d(3, 2, 8), nn.BatchNorm2d(2), nn.Flatten())
     model = model_of(module)
