@@ -2,6 +2,7 @@
 
     python benchmarks/inference.py                                  the paper's networks, pruned stand-ins
     python benchmarks/inference.py --model runs/a/model.fsz:3x32x32 real ones
+    python benchmarks/inference.py --networks resnet50 mobilenet_v2 torchvision's at 224 px, pruned at random weights
     python benchmarks/inference.py --deepsparse PYTHON              DeepSparse lives in an environment of its own
 
 Each engine is timed for a slice of a second in turn, and a turn's figure is the median of its batches. Turns in which
@@ -24,8 +25,10 @@ from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
+import torchvision_models
 from machine_peak import fma_gflops
 from pruned_models import NETWORKS, write_model
+from torchvision_models import write_torchvision_model
 
 from fedsparsify.engines import write_fixed_onnx
 from fedsparsify.inference.frontend.fusion import fuse
@@ -186,7 +189,11 @@ def main() -> None:
     subjects = [(Path(path), shape) for path, _, shape in (text.rpartition(":") for text in options.model)]
     if not subjects:
         for name, sparsity in product(options.networks, options.sparsities):
-            subjects.append((write_model(name, sparsity, options.folder), "x".join(map(str, NETWORKS[name][0]))))
+            if name in NETWORKS:
+                subjects.append((write_model(name, sparsity, options.folder), "x".join(map(str, NETWORKS[name][0]))))
+            else:
+                model = write_torchvision_model(name, sparsity, options.folder)
+                subjects.append((model, "x".join(map(str, torchvision_models.SHAPE))))
     peak = fma_gflops()
     print(f"peak of one core: {peak:.0f} GFLOP/s in registers")
     options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from fedsparsify.networks import build, model_of
-from fedsparsify.networks.tracing import graph_facts
+from fedsparsify.networks.tracing import trace
 from fedsparsify.scores import keep_top
 from fedsparsify.wire.artefact import save
 
@@ -26,19 +26,30 @@ def write_model(name: str, sparsity: float, folder: Path) -> Path:
         return path
     shape, classes = NETWORKS[name]
     module = build(name, shape, classes, seed=1990)
+    initialise(module)
+    write_pruned(module, sparsity, path)
+    return path
+
+
+def initialise(module: nn.Module) -> None:
+    """Normal weights of He's width; batch norms as after some training."""
     key = torch.Generator().manual_seed(1990)
     for layer in module.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             nn.init.normal_(layer.weight, 0, (2 / layer.weight[0].numel()) ** 0.5, generator=key)
-            nn.init.normal_(layer.bias, 0, 0.05, generator=key)
+            if layer.bias is not None:
+                nn.init.normal_(layer.bias, 0, 0.05, generator=key)
         elif isinstance(layer, nn.BatchNorm2d):
             nn.init.uniform_(layer.weight, 0.7, 1.3, generator=key)
             nn.init.uniform_(layer.running_var, 0.7, 1.4, generator=key)
+
+
+def write_pruned(module: nn.Module, sparsity: float, path: Path) -> None:
+    """The module's largest weights, over all layers together, as a model file."""
     model = model_of(module.eval())
     scores = abs(model.trainable_weights)
     for spec in model.layout.tensors:  # as many engines fold biases and norms, only kernels are pruned
         if len(spec.shape) == 1:
             scores[model.layout.slices[spec.name]] = float("inf")
-    folder.mkdir(parents=True, exist_ok=True)
-    save(path, model.under(keep_top(scores, sparsity)), graph_facts(module))
-    return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save(path, model.under(keep_top(scores, sparsity)), {"graph": [node.to_json() for node in trace(module)]})

@@ -45,6 +45,7 @@ class Program:
     arena_floats: int
     arrivals: int  # that the barrier counts in one run
     memory: MemoryBudget  # that arenas are taken from
+    row_steps: tuple[str, ...]  # per row of the first table, the step that it belongs to
     arenas: list[Arena] = field(default_factory=list)  # that no run uses at present
 
     @cached_property
@@ -94,6 +95,6 @@ def build_program(
     writer = builder.build()
     constants = writer.stream.joined(), writer.params.joined(), writer.indices.joined()
     tables = tuple(encode(rows) for rows in writer.finished())
-    program = Program(tables, *constants, writer.arena_floats, writer.workers.arrivals, memory)
+    program = Program(tables, *constants, writer.arena_floats, writer.workers.arrivals, memory, tuple(writer.row_steps))
     memory.take(program.bytes, "the prepared network", program)
     return program

@@ -50,6 +50,7 @@ class RowWriter(ProgramRows):
         super().__init__(layout.block, layout.floats, memory)
         self.layout, self._output, self._choices, self._pools = layout, output, choices, pools
         self._later = layout.later_readers()
+        self.row_steps: list[str] = []  # per row of the first worker, the step that it belongs to
         self._packed: dict[tuple[str, int], ConvolutionRow] = {}  # by step and first output channel
         # The caller's arrays are stored as they come.
         self._batch, self._logits = (Storage(shapes[name], (1, 1), shapes[name][1:], 1) for name in (INPUT, output))
@@ -71,8 +72,10 @@ class RowWriter(ProgramRows):
         if any(INPUT in step.inputs for step in level.steps):
             pack_input(self, self._batch, storages[INPUT], sample, samples[index])
             write_halo(self, storages[INPUT], sample)
+            self._label(INPUT)
         for name in inputs_of(level):
             write_halo(self, storages[name], sample)
+            self._label(name)
         for step in level.steps:
             self._write_step(step, storages, sample)
             write_halo(self, storages[step.name], sample)
@@ -81,6 +84,11 @@ class RowWriter(ProgramRows):
                 move_to_level(self, storages[step.name], target, sample, samples[index], samples[later])
             if step.name == self._output:
                 unpack_output(self, storages[step.name], self._logits, sample, samples[index])
+            self._label(step.name)
+
+    def _label(self, step: str) -> None:
+        """Note that the first worker's rows written since the last call belong to a step."""
+        self.row_steps += [step] * (len(self.workers.rows[0]) - len(self.row_steps))
 
     def _write_step(self, step: Step, storages: dict[str, Storage], sample: int) -> None:
         source, target = storages[step.inputs[0]], storages[step.name]
