@@ -5,8 +5,9 @@ Input: steps with the shapes of their values. Output: levels, each with its grid
 The lanes of a vector are a grid of spatial blocks, of one image or of several: with a 4 × 4 grid, lane 5 holds the
 block in the second row and second column. A 3 × 3 window then needs aligned loads only, pooling stays inside a lane,
 and the same kernel serves one image and a batch. Deep layers have small images, so the grid becomes coarser from level
-to level and more images share a vector; at 1 × 1 the lanes are images, and every operation fits. Where a batch meets
-layers that kept most of their weights, blocks are twice as wide as high, as Winograd's larger tile is.
+to level and more images share a vector; at 1 × 1 the lanes are images, and every operation fits. One image keeps the
+finest grid for as long as any block fits, as a coarser one leaves lanes idle. Where a batch meets layers that kept most
+of their weights, blocks are twice as wide as high, as Winograd's larger tile is.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ DENSE_ENOUGH = 0.2  # density from which Winograd's larger tile takes less time 
 COMFORTABLE = 4  # pixels per side of a block below which a batch is better served by a coarser grid
 ROUNDINGS = (1, 2, 4, 8)
 WASTE = 1.2  # factor by which rounding may lengthen a block's side
+MOST_WASTE = 1.5  # the same of one image, whose next coarser grid leaves three quarters of the lanes idle
 
 
 @dataclass(frozen=True)
@@ -53,17 +55,32 @@ def reach(step: Conv | Pool, axis: int, block: int, outputs: int) -> Pair:
 
 
 def levels_of(steps: Sequence[Step], shapes: dict[str, Shape], lanes: int, single: bool) -> list[Level]:
-    """Divide the steps into levels, of which each serves as many steps as it can."""
+    """Divide the steps into levels, of which each serves as many steps as it can.
+
+    A level of one image is followed by another of the same grid, with blocks rounded anew, where that serves any step.
+    """
+    if single:
+        return _levels_of_one(steps, shapes, [usual for usual, *_ in GRIDS[lanes]])
     levels, start = [], 0
     for usual, *others in GRIDS[lanes]:
-        level = _level(steps[start:], shapes, usual, single)
+        level = _level(steps[start:], shapes, usual, COMFORTABLE, WASTE)
         for wide in others:
-            if not single and mostly_dense(level.steps, shapes):
-                trial = _level(steps[start:], shapes, wide, single)
+            if mostly_dense(level.steps, shapes):
+                trial = _level(steps[start:], shapes, wide, COMFORTABLE, WASTE)
                 level = trial if len(trial.steps) >= len(level.steps) else level
         if level.steps:
             levels.append(level)
         start += len(level.steps)
+    return levels
+
+
+def _levels_of_one(steps: Sequence[Step], shapes: dict[str, Shape], grids: Sequence[Pair]) -> list[Level]:
+    """Levels of one image, each of the finest grid that serves the next step, rounded no more than needed."""
+    levels, start = [], 0
+    while start < len(steps):
+        trials = (_level(steps[start:], shapes, grid, 1, waste) for grid in grids for waste in (WASTE, MOST_WASTE))
+        levels.append(next(level for level in trials if level.steps))
+        start += len(levels[-1].steps)
     return levels
 
 
@@ -83,22 +100,21 @@ def winograd_fits(step: Conv) -> bool:
     return step.groups == 1 and step.weight.shape[2:] == (3, 3) and step.stride == step.dilation == (1, 1)
 
 
-def _level(steps: Sequence[Step], shapes: dict[str, Shape], grid: Pair, single: bool) -> Level:
-    """As many steps as a grid can serve."""
-    least = 1 if single else COMFORTABLE
-    trials = [_longest(steps, shapes, grid, rounding, least) for rounding in ROUNDINGS]
+def _level(steps: Sequence[Step], shapes: dict[str, Shape], grid: Pair, least: int, waste: float) -> Level:
+    """As many steps as a grid can serve with blocks of `least` pixels per side, which rounding lengthens by `waste`."""
+    trials = [_longest(steps, shapes, grid, rounding, least, waste) for rounding in ROUNDINGS]
     blocks, count = max(trials, key=lambda trial: (trial[1], -sum(map(prod, trial[0].values()))))
     return Level(grid, tuple(steps[:count]), blocks)
 
 
 def _longest(
-    steps: Sequence[Step], shapes: dict[str, Shape], grid: Pair, rounding: int, least: int
+    steps: Sequence[Step], shapes: dict[str, Shape], grid: Pair, rounding: int, least: int, waste: float
 ) -> tuple[dict[str, Pair], int]:
     """How many steps fit a grid when blocks are rounded up, and their blocks."""
     blocks: dict[str, Pair] = {}
     for count, step in enumerate(steps):
         entering = {name: _block(shapes[name], grid, rounding) for name in step.inputs if name not in blocks}
-        if any(b > WASTE * a for n, r in entering.items() for a, b in zip(_block(shapes[n], grid, 1), r, strict=True)):
+        if any(b > waste * a for n, r in entering.items() for a, b in zip(_block(shapes[n], grid, 1), r, strict=True)):
             return blocks, count
         made = _fit(step, shapes, {name: blocks.get(name) or entering[name] for name in step.inputs}, grid, least)
         if made is None:
