@@ -23,7 +23,7 @@ AS_IT_IS = Preprocessing()
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples as the network takes them, (n, *shape), and their targets, for training and for testing.
+    """Samples as the network takes them, `(n, *shape)`, and their targets, for training and for testing.
 
     Args:
         name: for messages.
