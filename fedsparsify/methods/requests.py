@@ -123,19 +123,47 @@ class Update:
         return f"Update({self.model!r}, samples={self.samples}, loss={self.loss:.4g}{more})"
 
     def under(self, mask: BoolArray) -> Update:
-        """The same update with its model pruned to `mask`."""
+        """The same update with its model pruned.
+
+        Args:
+            mask: what is kept, of the entries that the model keeps; flat.
+
+        Returns:
+            A copy.
+        """
         return replace(self, model=self.model.under(mask))
 
     def only_scores(self, scores: Floats) -> Update:
-        """The same answer with scores and without weights: its model keeps only the statistics."""
+        """The same answer with scores and without weights: its model keeps only the statistics.
+
+        Args:
+            scores: one number per trainable entry.
+
+        Returns:
+            A copy.
+        """
         return replace(self, model=self.model.under(np.zeros(scores.size, np.bool_)), scores=scores)
 
     def keep(self, **state: Any) -> Update:
-        """The same update; the client keeps these arrays and numbers for its next round, beside what it keeps yet."""
+        """The same update; the client keeps these arrays and numbers for its next round, beside what it keeps yet.
+
+        Args:
+            state: flat arrays of one number per trainable entry, or numbers, by name.
+
+        Returns:
+            A copy.
+        """
         return replace(self, state={**(self.state or {}), **state})
 
     def send(self, **arrays: Any) -> Update:
-        """The same update with these arrays beside its model, one number per trainable entry each."""
+        """The same update with arrays beside its model; `Method.uploads` must name them.
+
+        Args:
+            arrays: flat arrays of one number per trainable entry, by name.
+
+        Returns:
+            A copy.
+        """
         return replace(self, sent={**self.sent, **arrays})
 
     @property
