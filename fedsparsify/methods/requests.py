@@ -25,6 +25,11 @@ class Fit:
         prox: μ of a proximal term towards `model`, 0 or more.
         linear: a flat array of one number per trainable entry, which is added to the gradient of every step where
             the model is not pruned: the gradient of a linear term in the client's loss. None: there is none.
+        power: β of powerpropagation (Schwarz et al., 2021). Entries of weight tensors are trained as v, of which the
+            network takes sign(v)·|v|^β: small weights change less, and zeros not at all. All other terms of a step
+            are of v. The models of the request and of its answer hold the network's values. 1: as they are.
+        prune_inputs: a layer with pruned weights computes their gradient from its largest inputs alone, the share
+            that its weights keep (as in SparsyFed).
 
     Example:
         >>> import numpy as np
@@ -37,8 +42,15 @@ class Fit:
     epochs: int | None = None
     prox: float = 0.0
     linear: FloatArray | None = field(default=None, repr=False, compare=False)  # (trainable,)
+    power: float = field(default=1.0, repr=False)
+    prune_inputs: bool = field(default=False, repr=False)
 
     trains: ClassVar[bool] = True
+
+    @property
+    def by_autograd(self) -> bool:
+        """Whether it asks for something that only autograd on the module itself computes."""
+        return self.power != 1 or self.prune_inputs
 
 
 @dataclass(frozen=True)
@@ -51,6 +63,7 @@ class Score:
             model as it is. `squares` trains as `Fit` does and sums g² over its steps; the answer's model is the
             trained one.
         per_class: the batch has up to this many samples of each class that the client holds.
+        samples: if not 0, the batch has this many of the client's samples instead, whatever their classes.
         temperature: the batch's logits are divided by it.
         epochs: of `squares`; None: the run's setting.
 
@@ -66,9 +79,11 @@ class Score:
     per_class: int = 10
     temperature: float = 1.0
     epochs: int | None = None
+    samples: int = 0
 
     prox: ClassVar[float] = 0.0
     linear: ClassVar[None] = None
+    by_autograd: ClassVar[bool] = False
 
     @property
     def trains(self) -> bool:
@@ -181,7 +196,7 @@ class Update:
     def params(self) -> int:
         """Number of values that are sent with it."""
         beside = len(self.sent) * (self.model.layout.trainable - self.model.pruned)
-        return self.model.nonzero + (0 if self.scores is None else self.scores.size) + beside
+        return self.model.nonzero + (0 if self.scores is None else int(np.count_nonzero(self.scores))) + beside
 
 
 Request: TypeAlias = Fit | Score

@@ -101,6 +101,11 @@ class UserLoop:
     def _fit(self, request: Request) -> Update:
         if not isinstance(request, Fit):
             raise ConfigError("this method asks clients for scores, which only our own app can give: fedsparsify serve")
+        if request.by_autograd:
+            raise ConfigError(
+                "this method asks for a training step (Fit.power, Fit.prune_inputs) that only our own app takes: "
+                "fedsparsify serve"
+            )
         with kept_at_zero(request):
             self.reply = self.ask(request.model)
         content, layout = self.reply.content, request.model.layout
