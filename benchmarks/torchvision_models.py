@@ -1,4 +1,4 @@
-"""Classifiers of torchvision at 224 pixels as pruned models: normal weights of He's width, pruned over all layers together.
+"""Classifiers of torchvision at 224 pixels: normal weights of He's width, pruned over all layers together.
 
 Weights are random, so that sparsity by layer is that of magnitude pruning at the start, not of a trained network.
 """

@@ -13,6 +13,7 @@ from ..graph import INPUT
 from .explain import explain_layout, explain_rows, explain_steps
 from .frontend.fusion import Fused, Shape, weight_vectors
 from .frontend.steps import Conv, Flatten
+from .layout.block_cost import blocks_pay
 from .layout.memory_budget import MemoryBudget
 from .layout.network_layout import SampleBlock
 from .layout.pools import separate_fills
@@ -50,9 +51,10 @@ class Planner:
         self._memory.expect(4 * prod(output_shape), f"the output {output_shape}")
         threads = most if samples * vectors > self._least_vectors(sample) else 1
         sizes = 4 * prod(sample), 4 * prod(made)
+        blocks = len(sample) != 3 or blocks_pay(self.steps, shapes, self._lanes, samples)
+        spans = spans_of(samples, self._lanes, self._width(samples, sample, threads), threads, blocks)
         jobs = [
-            Job(self.program(sample, block), first * sizes[0], first * sizes[1], count)
-            for block, first, count in spans_of(samples, self._lanes, self._width(samples, sample, threads), threads)
+            Job(self.program(sample, block), first * sizes[0], first * sizes[1], count) for block, first, count in spans
         ]
         large = vectors > SHARED_VECTORS if samples == 1 else len(sample) == 1 and samples * vectors > FLAT_VECTORS
         if most > 1 and len(jobs) == 1 and large:

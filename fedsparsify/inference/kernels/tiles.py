@@ -14,13 +14,22 @@ WEIGHT_COST = 2.5  # of a weight besides its products, in products
 
 
 def tile_for(block: tuple[int, int], lanes: int, stride: tuple[int, int] = (1, 1)) -> int:
-    """The tile that covers a block at the least cost: sums to update plus the fixed cost of each weight."""
+    """The tile that covers a block at the least cost."""
+    return TILES.index(min(_usable(block, lanes, stride), key=lambda tile: _cost(tile, block)))
+
+
+def covering_cost(block: tuple[int, int], lanes: int, stride: tuple[int, int] = (1, 1)) -> float:
+    """Products that a weight takes in all tiles of a block, its fixed cost included."""
+    return min(_cost(tile, block) for tile in _usable(block, lanes, stride))
+
+
+def _usable(block: tuple[int, int], lanes: int, stride: tuple[int, int]) -> list[tuple[int, int]]:
     usable: Sequence[tuple[int, int]] = TILES[1:] if lanes == 8 else TILES  # AVX2 has 16 registers, the others 32
     if stride[1] > 1:
         usable = STRIDED_TILES
-    fitting = [tile for tile in usable if tile[0] <= block[0] and tile[1] <= block[1]]
+    return [tile for tile in usable if tile[0] <= block[0] and tile[1] <= block[1]]
 
-    def cost(tile: tuple[int, int]) -> float:
-        return -(-block[0] // tile[0]) * -(-block[1] // tile[1]) * (tile[0] * tile[1] + WEIGHT_COST)
 
-    return TILES.index(min(fitting, key=cost))
+def _cost(tile: tuple[int, int], block: tuple[int, int]) -> float:
+    """Sums to update, plus the fixed cost of each weight."""
+    return -(-block[0] // tile[0]) * -(-block[1] // tile[1]) * (tile[0] * tile[1] + WEIGHT_COST)

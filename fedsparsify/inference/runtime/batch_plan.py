@@ -71,10 +71,11 @@ class BatchPlan:
             yield JobWords(program.addresses[0], arena.address, arena.step, *ends)
 
 
-def spans_of(samples: int, lanes: int, wide: int, threads: int) -> Iterator[Span]:
-    """Divide a batch into spans: blocks of `wide` vectors of samples, and a small rest sample by sample."""
+def spans_of(samples: int, lanes: int, wide: int, threads: int, blocks: bool = True) -> Iterator[Span]:
+    """Divide a batch into spans: `blocks` of `wide` vectors of samples, and a small rest sample by sample."""
     size = wide * lanes
     rest = samples % size if wide == 1 and samples % size <= lanes // 4 else 0
+    rest = rest if blocks else samples
     together = samples - rest
     count = -(-together // size)
     even = -(-count // threads) * threads
