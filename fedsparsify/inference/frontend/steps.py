@@ -27,10 +27,20 @@ class Conv:
     flat: bool = False  # a linear layer, which takes rows of features
     low: float = -inf
     high: float = inf
+    first_input: int = 0  # the input channel of the first group, of a part
+
+    @property
+    def group_outputs(self) -> int:
+        """Output channels per group."""
+        return self.weight.shape[0] // self.groups
 
     def part(self, first: int, last: int) -> Conv:
-        """The same for some of the output channels."""
-        return replace(self, weight=self.weight.part(first, last), bias=self.bias[first:last])
+        """The same for some of the output channels: any, or those of some of its groups."""
+        weight, bias = self.weight.part(first, last), self.bias[first:last]
+        if self.groups == 1:
+            return replace(self, weight=weight, bias=bias)
+        groups, before = (last - first) // self.group_outputs, first // self.group_outputs
+        return replace(self, weight=weight, bias=bias, groups=groups, first_input=before * self.weight.shape[1])
 
 
 @dataclass(frozen=True, eq=False)

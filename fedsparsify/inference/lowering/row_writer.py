@@ -50,6 +50,9 @@ class RowWriter(ProgramRows):
         super().__init__(layout.block, layout.floats, memory)
         self.layout, self._output, self._choices, self._pools = layout, output, choices, pools
         self._later = layout.later_readers()
+        convolutions = [step for step, _, _ in layout.convolutions() if step.groups > 1]
+        # Input channels per group of what reads a value.
+        self._group_depths = {step.inputs[0]: step.weight.shape[1] for step in convolutions}
         self.row_steps: list[str] = []  # per row of the first worker, the step that it belongs to
         self._packed: dict[tuple[str, int], ConvolutionRow] = {}  # by step and first output channel
         # The caller's arrays are stored as they come.
@@ -61,6 +64,7 @@ class RowWriter(ProgramRows):
             self._write_level(len(self.layout.levels) - 1, sample)
         if self.block.workers > 1:
             self.workers.add_barrier()
+            self._label(self._output)
         self.expect(0, "the prepared network")
 
     def _write_level(self, index: int, sample: int) -> None:
@@ -161,8 +165,10 @@ class RowWriter(ProgramRows):
     ) -> None:
         """One row per worker, with the weights of its own output channels, which are packed once for all samples."""
         into = pooled or target
-        bounds = self.workers.fair_bounds(step, source, target, self._choices[step.name])
-        self.before_read([source], bounds, sample, whole=True)
+        multiple = self._group_depths.get(step.name, 1)
+        bounds = self.workers.fair_bounds(step, source, target, self._choices[step.name], multiple)
+        apart = step.groups > 1 and self.workers.group_bounds(step, source) == bounds
+        self.before_read([source], self.workers.bounds(source) if apart else bounds, sample, whole=not apart)
         shares = self.workers.all_channels(target) if target.bands > 1 else pairwise(bounds)
         for worker, (first, last) in enumerate(shares):
             if last == first:

@@ -64,7 +64,7 @@ def sparse_stream(step: Conv, source: Storage, blocks: int, paired: bool) -> NDA
     visit = c // -(-depth // blocks) * outputs + o
     order = np.argsort(3 * visit + kinds, kind="stable")
     (kernel, ky, kx), o, c, kinds, visit = entries[order].T, o[order], c[order], kinds[order], visit[order]
-    channel = o // (outputs // step.groups) * depth + c
+    channel = step.first_input + o // step.group_outputs * depth + c
     rows = (ky * step.dilation[0] - step.padding[0]) * source.row
     columns = (kx * step.dilation[1] - step.padding[1]) * source.lanes
     words = np.where(kinds == 0, 2, 3)
@@ -111,7 +111,7 @@ def pixel_lane_stream(step: Conv, source: Storage) -> NDArray[np.int32]:
     (rows, columns), lane = source.grid, np.arange(prod(source.grid))
     y, x = down[:, None] + lane // columns, right[:, None] + lane % columns
     kept = ((y >= 0) & (y < rows) & (x >= 0) & (x < columns)) @ (1 << lane)
-    channel = o // (outputs // step.groups) * depth + c
+    channel = step.first_input + o // step.group_outputs * depth + c
     offsets = channel * source.channel + down * columns + right
     counts = np.bincount(o, minlength=outputs)
     made = np.empty(2 * o.size + outputs, np.int32)

@@ -102,22 +102,34 @@ class Workers:
         """Bounds that leave all channels to the first worker."""
         return [0, *[storage.shape[0]] * self.count]
 
-    def fair_bounds(self, step: Conv, source: Storage, target: Storage, choice: KernelChoice) -> Bounds:
-        """Divide a convolution's output channels so that the workers take about as long; groups all go to the first.
+    def fair_bounds(
+        self, step: Conv, source: Storage, target: Storage, choice: KernelChoice, multiple: int = 1
+    ) -> Bounds:
+        """Divide a convolution's output channels in multiples so that the workers take about as long.
 
-        So do all channels where waiting for what others wrote would take longer than computing the rest.
+        The first takes all channels where waiting for what others wrote would take longer than computing the rest, and
+        groups whose inputs were not divided in the same way.
         """
         channels = target.shape[0]
-        if self.count == 1 or step.groups > 1:
+        if self.count == 1:
             return self.first_only(target)
+        if step.groups > 1:
+            return self.group_bounds(step, source) or self.first_only(target)
         if choice.kind in (Kind.DENSE, Kind.WINOGRAD):
             load, share = np.arange(1, channels + 1), EVEN_SHARE
         else:
-            load, share = np.cumsum(step.weight.per_output() + VISIT_WEIGHTS * choice.input_blocks), 1
+            load, share = np.cumsum(step.weight.per_output() + VISIT_WEIGHTS * choice.input_blocks), multiple
             if load[-1] * (prod(target.block) + WEIGHT_CYCLES) < _crossing_cycles(step, source):
                 return self.first_only(target)
         cuts = [int(np.searchsorted(load, load[-1] * k / self.count)) for k in range(1, self.count)]
         return [0, *(min(channels, round(cut / share) * share) for cut in cuts), channels]
+
+    def group_bounds(self, step: Conv, source: Storage) -> Bounds | None:
+        """How a convolution's groups are divided where each worker reads only what it wrote, if they can be."""
+        bounds, depth = self.bounds(source), step.weight.shape[1]
+        if any(bound % depth for bound in bounds):
+            return None
+        return [bound // depth * step.group_outputs for bound in bounds]
 
 
 def _crossing_cycles(step: Conv, source: Storage) -> float:
