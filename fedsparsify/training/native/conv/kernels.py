@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import from_dtype
 
 from ....native.compiled import compiled, inlined
-from ....native.pointers import floats, ints, longs, seen_as
+from ....native.pointers import floats, ints, longs
 from . import vectors
-from .rows import CODES, ROW
-from .tile_walk import bit_bytes_of, tiles
+from .rows import CODES, ROW, tile_rows
+from .tile_walk import bit_bytes_of, row_at, tiles
 
 f32, u32 = np.float32, np.uint32
 ROW_BYTES = ROW.itemsize
 NONE = (f32(0),)  # where a function of vectors takes no factors
-row_at = seen_as(from_dtype(ROW))
 
 IMAGES, CONVOLUTION, WEIGHT_GRADIENT, NORM, NORM_BACK = (
     CODES[name] for name in ("images", "convolution", "weight_gradient", "norm", "norm_back")
@@ -37,7 +35,7 @@ ADD, RELU_BACK, MASK, MULTIPLY, DRAW, COPY, CLEAR, PERMUTE, LOGITS, LOGITS_BACK 
 
 def entries(lanes: int) -> list[Any]:
     """The function that Python calls, for one width of vectors."""
-    width, tall = (0,) * lanes, (0,) * (4 if lanes == 16 else 2)
+    width, tall = (0,) * lanes, (0,) * tile_rows(lanes)
 
     def run(rows: Any, count: Any) -> None:
         for k in range(count):

@@ -20,7 +20,9 @@ from .plan import Dropout, Norm, Plan
 from .program import Program
 from .streams import Streams
 
-SOURCES = tuple(f"training/native/conv/{name}.py" for name in ("kernels", "rows", "tile_walk", "tiles", "vectors"))
+SOURCES = tuple(
+    f"training/native/conv/{name}.py" for name in ("gradient_tiles", "kernels", "rows", "tile_walk", "tiles", "vectors")
+)
 KERNELS = CodeImage("convolutions", "fedsparsify.training.native.conv.kernels", (2,), SOURCES)
 LOW = 0xFFFFFFFF
 
@@ -35,10 +37,8 @@ class _Run(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        program = ctx.network.program
-        given = gradients[0].numpy()
-        program.logits_gradient[: given.size] = given.ravel()
-        return torch.from_numpy(program.backward()), None, None
+        given = gradients[0].contiguous().numpy()
+        return torch.from_numpy(ctx.network.program.backward(given)), None, None
 
 
 class SparseNetwork(nn.Module):

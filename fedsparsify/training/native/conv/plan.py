@@ -1,7 +1,8 @@
 """What a network computes in training, as layers in order.
 
 In: a module and the shape of a sample. Out: a `Plan`, or `NotPlanned` with the reason. A ReLU becomes a part of the
-layer before it, and so does a pool of 2 × 2 after a convolution's ReLU, where nothing else reads what lies between.
+layer before it, and so does a pool of 2 × 2 after a convolution's ReLU, where nothing else reads what lies between and
+the convolution keeps the image's size.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ....networks.modules import changed_gradient
 from ....networks.tracing import trace
 from ....ops import shapes_of
 from ....ops.adaptive_avg_pool2d import means
+from .rows import POOLED_SIZES
 
 Shape = tuple[int, int, int]  # channels, rows, columns; a flat value has one row and one column
 Pair = tuple[int, int]
@@ -46,6 +48,13 @@ class Convolution:
     groups: int = 1
     relu: bool = False
     pooled: bool = False  # by 2 × 2, after the ReLU
+
+    @property
+    def keeps_size(self) -> bool:
+        """Whether a square window, moved by one pixel, gives an image as large as the input."""
+        size = self.kernel[2]
+        centred = self.kernel[2:] == (size, size) and self.padding == ((size - 1) // 2,) * 2
+        return centred and size in POOLED_SIZES and self.stride == self.dilation == (1, 1)
 
 
 @dataclass(frozen=True)
@@ -267,7 +276,8 @@ def _fused(layers: Sequence[Layer], shapes: dict[str, Shape], output: str) -> li
             merged = replace(before, output=layer.output, relu=True)
         elif isinstance(layer, Pool) and isinstance(before, Convolution) and before.relu and not before.pooled:
             even = not (shapes[source][1] % 2 or shapes[source][2] % 2)
-            if even and not layer.mean and layer.window == (2, 2) and _squares(layer, shapes[source]):
+            squares = not layer.mean and layer.window == (2, 2) and _squares(layer, shapes[source])
+            if even and squares and before.keeps_size:
                 merged = replace(before, output=layer.output, pooled=True)
         if merged is not None and k is not None:
             found[k] = merged

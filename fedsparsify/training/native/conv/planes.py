@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ....graph import INPUT
 from ....native.lines import zeros
 from .plan import Convolution, Plan, Shape
+from .rows import TILE_COLUMNS, tile_rows
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class Plane:
         return self.border * (self.row + self.vector)
 
     def memory(self, groups: int) -> NDArray[np.float32]:
-        """Zeros for a number of groups."""
-        return zeros(groups * self.group // 4)
+        """Zeros for a number of groups; a tile that is wider than what is left of a plane may read on."""
+        return zeros((groups * self.group + TILE_COLUMNS * self.vector) // 4)
 
 
 def taps(side: int, outputs: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
@@ -98,7 +99,7 @@ def output_shape(layer: Convolution, shapes: dict[str, Shape]) -> Shape:
 
 
 class Planes:
-    """The planes of a network: of values, of their gradients, and of convolutions' gradients before a pool."""
+    """The planes of a network: of values, of their gradients, and tiles of convolutions' gradients before a pool."""
 
     def __init__(self, plan: Plan, lanes: int) -> None:
         self.plan, self.vector = plan, 4 * lanes
@@ -112,19 +113,20 @@ class Planes:
                     for _, at in phase.reads:
                         over = max(-at, at + phase.count - outputs, gradients[layer.output])
                         gradients[layer.output] = over
-        pooled = {layer.output for layer in plan.convolutions if layer.pooled}
+        pooled = {layer.output: (layer.kernel[2] - 1) // 2 for layer in plan.convolutions if layer.pooled}
         made = [INPUT, *(layer.output for layer in plan.layers)]
         self.values = {name: Plane(plan.shapes[name], self.vector, borders[name]) for name in made}
         self.gradients = {
-            name: Plane(plan.shapes[name], self.vector, 0 if name in pooled else gradients[name])
+            name: Plane(plan.shapes[name], self.vector, (pooled[name] + 1) // 2 if name in pooled else gradients[name])
             for name in plan.with_gradient
         }
+        tile = tile_rows(lanes), TILE_COLUMNS
         self.unpooled = {
-            layer.output: Plane(output_shape(layer, plan.shapes), self.vector, gradients[layer.output])
+            layer.output: Plane((layer.kernel[0], *tile), self.vector, pooled[layer.output])
             for layer in plan.convolutions
             if layer.pooled
         }
 
     def output_gradient(self, layer: Convolution) -> Plane:
-        """What a convolution's backward pass reads."""
+        """What the gradient of a convolution's inputs is computed from."""
         return (self.unpooled if layer.pooled else self.gradients)[layer.output]

@@ -10,22 +10,17 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ....graph import INPUT
 from ....model import Layout
-from ....native.lines import zeros
+from ....native.lines import address_of, zeros
+from .memory import Array, Memory, Place, at, put_plane, row_of
 from .plan import Add, Convolution, Dropout, Flatten, Layer, Norm, Pool, Relu
-from .planes import Plane, Planes, output_shape
-from .rows import ADD, CODES, MASKED, RELU, RELU_POOL, ROW, STORE
+from .planes import Planes, output_shape
+from .rows import ADD, CODES, MASKED, RELU, RELU_POOL, ROW, STORE, TILE_COLUMNS, tile_rows
 from .streams import Stream, Streams
 
-Array = NDArray[Any]
 Run = Callable[..., object]
-
-
-def _at(array: Array) -> int:
-    return array.ctypes.data
 
 
 class Program:
@@ -33,33 +28,9 @@ class Program:
 
     def __init__(self, planes: Planes, layout: Layout, batch: int, run: Run) -> None:
         self.planes, self._plan, self._run = planes, planes.plan, run
-        self._lanes = planes.vector // 4
-        self._groups = -(-batch // self._lanes)
-        self._held: list[Array] = []
-        self._bits_bytes = max(1, self._lanes // 8)
-        weights = {layer.weight for layer in self._plan.convolutions}
-        small = [spec for spec in layout.tensors if spec.name not in weights]
-        self._small = zeros(max(1, sum(spec.size for spec in small)))
-        self._small_gradient = zeros(self._small.size)
-        ends = np.cumsum([0, *(spec.size for spec in small)])
-        self._small_at = {spec.name: 4 * int(end) for spec, end in zip(small, ends[:-1], strict=True)}
-        self.statistics = zeros(max(1, layout.total - layout.trainable))
-        self._statistics_at = {
-            spec.name: 4 * (layout.slices[spec.name].start - layout.trainable) for spec in layout.statistics
-        }
-        self._values, self._gradients, self._unpooled = (
-            {name: (plane, self._keep(plane.memory(self._groups)) + plane.corner) for name, plane in group.items()}
-            for group in (planes.values, planes.gradients, planes.unpooled)
-        )
-        classes = self._plan.shapes[self._plan.output][0]
-        self.logits, self.logits_gradient = zeros(batch * classes), zeros(batch * classes)
-        self._bits: dict[str, int] = {}
-        self._factors: dict[str, tuple[Plane, int]] = {}
-        self._statistics_of: dict[str, int] = {}
-        widest = max((layer.kernel[0] for layer in self._plan.convolutions), default=1)
-        inputs = max((planes.values[layer.inputs[0]].shape[0] for layer in self._plan.convolutions), default=1)
-        self._sums = self._keep(zeros(max(widest, inputs) * 16 * self._lanes))
-        self._constants: dict[tuple[float, int], int] = {}
+        self._memory = Memory(planes, layout, batch)
+        self.statistics = self._memory.statistics
+        self.logits = zeros(batch * self._plan.shapes[self._plan.output][0])
         self._readers = Counter([self._plan.output, *(n for layer in self._plan.layers for n in layer.inputs)])
         self._makers = {layer.output: layer for layer in self._plan.layers}
         self.table = np.zeros(0, ROW)
@@ -67,64 +38,41 @@ class Program:
     @property
     def bytes(self) -> int:
         """Memory of values, gradients and what belongs to them."""
-        return sum(array.nbytes for array in self._held)
-
-    def _keep(self, array: Array) -> int:
-        """Keep an array alive as long as this program; returns its address."""
-        self._held.append(array)
-        return _at(array)
+        return self._memory.bytes
 
     def bind(self, streams: Streams) -> None:
         """Take over a mask."""
         self.streams = streams
-        self._weights, self._gradient = zeros(max(1, streams.weights)), zeros(max(1, streams.weights))
+        self._weights = zeros(max(1, streams.weights))
+        self._both_gradients = zeros(streams.weights + self._memory.small.size)
+        self._gradient, self._small_gradient = np.split(self._both_gradients, [streams.weights])
         self._bound: list[Array] = []  # as long as this mask
-        self._small.fill(0)
+        self._memory.small.fill(0)
         rows: list[Array] = []
         self._write_images(rows)
         for layer in self._plan.layers:
             self._forward(rows, layer)
-        plane, at = self._values[self._plan.output]
-        rows.append(self._row("logits", x=(plane, at), y=_at(self.logits), channels=plane.shape[0]))
+        output = self._memory.values[self._plan.output]
+        rows.append(row_of("logits", x=output, y=at(self.logits), channels=output[0].shape[0]))
         self._forward_rows = len(rows)
         self._write_backward(rows)
         self.table = np.concatenate(rows)
-
-    # One row.
-
-    def _row(self, op: str, shape: tuple[int, int, int] | None = None, **fields: Any) -> Array:
-        """A row; x, y and z are planes with an address, or addresses."""
-        row = np.zeros(1, ROW)
-        row["op"] = CODES[op]
-        if shape is not None:
-            row["channels"], row["rows"], row["columns"] = shape
-        for name, value in fields.items():
-            if isinstance(value, tuple):
-                plane, at = value
-                row[name] = at
-                row[f"{name}_group"], row[f"{name}_channel"] = plane.group, plane.channel
-                row[f"{name}_row"], row[f"{name}_column"] = plane.row, plane.vector
-            else:
-                row[name] = value
-        return row
-
-    def _with_bits(self, row: Array, name: str, shape: tuple[int, int, int], per_cell: int) -> None:
-        """Give a row the bits of a value, so many words per pixel."""
-        size = per_cell * self._bits_bytes
-        if name not in self._bits:
-            self._bits[name] = self._keep(zeros(self._groups * int(np.prod(shape)) * size, np.uint8))
-        row["bits"], row["bits_row"] = self._bits[name], shape[2] * size
-        row["bits_channel"] = shape[1] * shape[2] * size
-        row["bits_group"] = shape[0] * shape[1] * shape[2] * size
+        self._at_table, self._batch = at(self.table), 0
+        drawing = np.flatnonzero(self.table["op"] == CODES["draw"])
+        dropouts = (layer.output for layer in self._plan.layers if isinstance(layer, Dropout))
+        self._draws = [(name, self.table[k : k + 1]) for name, k in zip(dropouts, drawing, strict=True)]
+        self._given, self._given_back = self.table["x"][:1], self.table["x"][self._forward_rows :][:1]
+        self._all_small = streams.small.size == self._memory.small.size
 
     def _write_images(self, rows: list[Array]) -> None:
-        plane, at = self._values[INPUT]
-        rows.append(self._row("images", plane.shape, y=(plane, at), per_image=int(np.prod(plane.shape))))
+        images = self._memory.values[INPUT]
+        shape = images[0].shape
+        rows.append(row_of("images", shape, y=images, per_image=int(np.prod(shape))))
 
     # Forward.
 
     def _forward(self, rows: list[Array], layer: Layer) -> None:
-        source, target = self._values[layer.inputs[0]], self._values[layer.output]
+        source, target = self._memory.values[layer.inputs[0]], self._memory.values[layer.output]
         match layer:
             case Convolution():
                 rows.append(self._convolution(layer, source, target))
@@ -133,36 +81,36 @@ class Program:
             case Pool():
                 rows.append(self._pool("mean_pool" if layer.mean else "max_pool", layer, source, target))
             case Add():
-                second = self._values[layer.inputs[1]]
-                rows.append(self._row("add", target[0].shape, x=source, y=target, z=second, relu=layer.relu))
+                second = self._memory.values[layer.inputs[1]]
+                rows.append(row_of("add", target[0].shape, x=source, y=target, z=second, relu=layer.relu))
             case Relu():
-                rows.append(self._row("copy", target[0].shape, x=source, y=target, relu=1))
+                rows.append(row_of("copy", target[0].shape, x=source, y=target, relu=1))
             case Dropout():
-                factors = self._factors_of(layer)
-                rows.append(self._row("draw", target[0].shape, y=factors, per_image=int(np.prod(target[0].shape))))
-                rows.append(self._row("multiply", target[0].shape, x=source, y=target, z=factors))
+                factors = self._memory.factors(layer)
+                rows.append(row_of("draw", target[0].shape, y=factors, per_image=int(np.prod(target[0].shape))))
+                rows.append(row_of("multiply", target[0].shape, x=source, y=target, z=factors))
             case Flatten():
                 rows.append(self._flat("copy", source, target, "y"))
 
-    def _convolution(self, layer: Convolution, source: tuple[Plane, int], target: tuple[Plane, int]) -> Array:
+    def _convolution(self, layer: Convolution, source: Place, target: Place) -> Array:
         streams, shape = self.streams.layers[layer.output], output_shape(layer, self._plan.shapes)
         mode = RELU_POOL if layer.pooled else RELU if layer.relu else STORE
-        bias = _at(self._small) + self._small_at[layer.bias] if layer.bias else 0
-        row = self._row("convolution", shape, x=source, y=target, mode=mode, bias=bias, sums=self._sums)
-        self._walk(row, streams.forward, _at(self._weights) + 4 * streams.start)
+        bias = at(self._memory.small) + self._memory.small_at[layer.bias] if layer.bias else 0
+        row = row_of("convolution", shape, x=source, y=target, mode=mode, bias=bias, sums=self._memory.sums)
+        self._walk(row, streams.forward, at(self._weights) + 4 * streams.start)
         self._strided_input(row, layer)
         if layer.relu:
-            self._with_bits(row, layer.output, target[0].shape, 4 if layer.pooled else 1)
+            self._memory.put_bits(row, layer.output, target[0].shape, 4 if layer.pooled else 1)
         self._prefetched(row, layer.kernel[2:], layer.padding)
         return self._flattened(row)
 
     def _walk(self, row: Array, stream: Stream, weights: int) -> None:
         row["blocks"], row["block"], row["inputs"] = stream.blocks, stream.block, stream.inputs
-        row["counts"], row["offsets"], row["weights"] = _at(stream.counts), _at(stream.offsets), weights
+        row["counts"], row["offsets"], row["weights"] = at(stream.counts), at(stream.offsets), weights
 
     def _prefetched(self, row: Array, kernel: tuple[int, ...], before: tuple[int, ...]) -> None:
         """Say what the next tile reads that a tile does not; windows begin `before` pixels above and on the left."""
-        tall = 4 if self._lanes == 16 else 2
+        tall = tile_rows(self._memory.lanes)
         if not row["near"][0] or int(row["rows"][0]) % tall or int(row["columns"][0]) % 4:
             return
         x_row, x_column = int(row["x_row"][0]), int(row["x_column"][0])
@@ -184,46 +132,35 @@ class Program:
         return row
 
     def _norm(self, op: str, layer: Norm, **planes: Any) -> Array:
-        channels = self._values[layer.output][0].shape[0]
-        if layer.output not in self._statistics_of:
-            self._statistics_of[layer.output] = self._keep(zeros(2 * channels))
-        mean = self._statistics_of[layer.output]
-        running = [_at(self.statistics) + self._statistics_at[name] for name in (layer.running_mean, layer.running_var)]
-        row = self._row(op, self._values[layer.output][0].shape, **planes, relu=layer.relu, sums=self._sums)
+        channels = self._memory.values[layer.output][0].shape[0]
+        mean = self._memory.moments(layer.output, channels)
+        running = [
+            at(self.statistics) + self._memory.statistics_at[name] for name in (layer.running_mean, layer.running_var)
+        ]
+        row = row_of(op, self._memory.values[layer.output][0].shape, **planes, relu=layer.relu, sums=self._memory.sums)
         row["mean"], row["deviation"] = mean, mean + 4 * channels
         row["running_mean"], row["running_var"] = running
         row["scale"], row["shift"] = (
-            _at(self._small) + self._small_at[name] if name else self._constant(usual, channels)
+            at(self._memory.small) + self._memory.small_at[name] if name else self._memory.constant(usual, channels)
             for name, usual in ((layer.weight, 1.0), (layer.bias, 0.0))
         )
         row["eps"], row["momentum"] = layer.eps, layer.momentum
         return row
 
-    def _constant(self, value: float, count: int) -> int:
-        if (value, count) not in self._constants:
-            self._constants[value, count] = self._keep(np.full(count, value, np.float32))
-        return self._constants[value, count]
-
-    def _pool(self, op: str, layer: Pool, x: tuple[Plane, int], y: tuple[Plane, int]) -> Array:
+    def _pool(self, op: str, layer: Pool, x: Place, y: Place) -> Array:
         bounds = np.array([b[k] for axis in (layer.rows, layer.columns) for k in (0, 1) for b in axis], np.int64)
         factors = np.array(layer.factors, np.float32)
         self._bound += [bounds, factors]
-        row = self._row(op, y[0].shape, x=x, y=y, windows=_at(bounds), scale=_at(factors) if layer.mean else 0)
+        row = row_of(op, y[0].shape, x=x, y=y, windows=at(bounds), scale=at(factors) if layer.mean else 0)
         row["window_rows"], row["window_columns"] = layer.window
         if not layer.mean:
-            self._with_bits(row, layer.output, y[0].shape, layer.window[0] * layer.window[1])
+            self._memory.put_bits(row, layer.output, y[0].shape, layer.window[0] * layer.window[1])
         return row
 
-    def _factors_of(self, layer: Dropout) -> tuple[Plane, int]:
-        if layer.output not in self._factors:
-            plane = Plane(self._plan.shapes[layer.output], self.planes.vector)
-            self._factors[layer.output] = plane, self._keep(plane.memory(self._groups))
-        return self._factors[layer.output]
-
-    def _flat(self, op: str, x: tuple[Plane, int], y: tuple[Plane, int], flat: str, accumulate: bool = False) -> Array:
+    def _flat(self, op: str, x: Place, y: Place, flat: str, accumulate: bool = False) -> Array:
         """A copy between an image and the channels of one pixel; `flat` says which of both is flat."""
         image = (x if flat == "y" else y)[0].shape
-        row, vector = self._row(op, image, x=x, y=y, accumulate=accumulate), self.planes.vector
+        row, vector = row_of(op, image, x=x, y=y, accumulate=accumulate), self.planes.vector
         row[f"{flat}_channel"], row[f"{flat}_row"] = image[1] * image[2] * vector, image[2] * vector
         return row
 
@@ -231,33 +168,35 @@ class Program:
 
     def _write_backward(self, rows: list[Array]) -> None:
         self._written: set[str] = set()  # gradients that a row has written
-        output = self._gradients[self._plan.output]
+        self._fused: set[str] = set()  # outputs whose gradient is used up by the row that computes it
+        output = self._memory.gradients[self._plan.output]
         channels = output[0].shape[0]
-        rows.append(self._row("logits_back", x=_at(self.logits_gradient), y=output, channels=channels))
+        rows.append(row_of("logits_back", y=output, channels=channels))
         self._written.add(self._plan.output)
         for layer in reversed(self._plan.layers):
             if layer.output in self._written:
                 self._backward(rows, layer)
 
-    def _target(self, name: str) -> tuple[tuple[Plane, int] | None, bool]:
+    def _target(self, name: str) -> tuple[Place | None, bool]:
         """Where a value's gradient goes (None: nobody needs it), and whether something is there already."""
-        if name not in self._gradients:
+        if name not in self._memory.gradients:
             return None, False
         there = name in self._written
         self._written.add(name)
-        return self._gradients[name], there
+        return self._memory.gradients[name], there
 
     def _backward(self, rows: list[Array], layer: Layer) -> None:
-        given = self._gradients[layer.output]
+        given = self._memory.gradients[layer.output]
         if isinstance(layer, Convolution):
             self._convolution_back(rows, layer, given)
             return
         if isinstance(layer, Norm):
             target, there = self._target(layer.inputs[0])
             gradients = [
-                _at(self._small_gradient) + self._small_at[name] if name else 0 for name in (layer.weight, layer.bias)
+                at(self._small_gradient) + self._memory.small_at[name] if name else 0
+                for name in (layer.weight, layer.bias)
             ]
-            row = self._norm("norm_back", layer, x=target or 0, y=given, z=self._values[layer.inputs[0]])
+            row = self._norm("norm_back", layer, x=target or 0, y=given, z=self._memory.values[layer.inputs[0]])
             row["accumulate"], row["gradient"], row["bias_gradient"] = there, *gradients
             rows.append(row)
             return
@@ -270,53 +209,75 @@ class Program:
                 case Pool():
                     self._pool_back(rows, layer, target, given, there)
                 case Relu() | Add(relu=True):
-                    made = self._values[layer.output]
-                    rows.append(self._row("relu_back", shape, x=given, y=target, z=made, accumulate=there))
+                    made = self._memory.values[layer.output]
+                    rows.append(row_of("relu_back", shape, x=given, y=target, z=made, accumulate=there))
                 case Add():
-                    rows.append(self._row("copy", shape, x=given, y=target, accumulate=there))
+                    rows.append(row_of("copy", shape, x=given, y=target, accumulate=there))
                 case Dropout():
-                    factors = self._factors[layer.output]
-                    rows.append(self._row("multiply", shape, x=given, y=target, z=factors, accumulate=there))
+                    factors = self._memory.factors(layer)
+                    rows.append(row_of("multiply", shape, x=given, y=target, z=factors, accumulate=there))
                 case Flatten():
                     rows.append(self._flat("copy", given, target, "x", there))
 
-    def _pool_back(
-        self, rows: list[Array], layer: Pool, target: tuple[Plane, int], given: tuple[Plane, int], there: bool
-    ) -> None:
+    def _pool_back(self, rows: list[Array], layer: Pool, target: Place, given: Place, there: bool) -> None:
         if not there:
-            rows.append(self._row("clear", target[0].shape, y=target))
+            rows.append(row_of("clear", target[0].shape, y=target))
         row = self._pool("mean_pool_back" if layer.mean else "max_pool_back", layer, target, given)
         row["accumulate"] = 1
         rows.append(row)
 
-    def _convolution_back(self, rows: list[Array], layer: Convolution, given: tuple[Plane, int]) -> None:
+    def _convolution_back(self, rows: list[Array], layer: Convolution, given: Place) -> None:
+        if layer.output in self._fused:
+            return
         shape = output_shape(layer, self._plan.shapes)
-        if layer.pooled:
-            given = self._unpool(rows, layer, given)
-        elif layer.relu and not self._masked_by_reader(layer):
-            row = self._row("mask", shape, y=given)
-            self._with_bits(row, layer.output, shape, 1)
+        if layer.relu and not layer.pooled and not self._masked_by_reader(layer):
+            row = row_of("mask", shape, y=given)
+            self._memory.put_bits(row, layer.output, shape, 1)
             rows.append(row)
-        streams = self.streams.layers[layer.output]
-        row = self._row("weight_gradient", shape, x=self._values[layer.inputs[0]], y=given)
-        self._walk(row, streams.forward, 0)
-        self._strided_input(row, layer)
-        row["gradient"] = _at(self._gradient) + 4 * streams.start
-        row["bias_gradient"] = _at(self._small_gradient) + self._small_at[layer.bias] if layer.bias else 0
-        self._prefetched(row, layer.kernel[2:], layer.padding)
-        rows.append(self._flattened(row))
+        rows.append(self._weight_gradient(layer, y=given))
         target, there = self._target(layer.inputs[0])
         if target is not None:
             self._input_gradient(rows, layer, given, target, there)
 
-    def _unpool(self, rows: list[Array], layer: Convolution, given: tuple[Plane, int]) -> tuple[Plane, int]:
-        """The gradient before a pool of 2 × 2."""
-        whole = self._unpooled[layer.output]
-        half = given[0].shape
-        down, right = (tuple((2 * k, 2 * k + 2) for k in range(side)) for side in half[1:])
-        squares = Pool((), layer.output, False, down, right)
-        rows.append(self._pool("max_pool_back", squares, whole, given))
-        return whole
+    def _weight_gradient(self, layer: Convolution, **fields: Any) -> Array:
+        streams, shape = self.streams.layers[layer.output], output_shape(layer, self._plan.shapes)
+        row = row_of("weight_gradient", shape, x=self._memory.values[layer.inputs[0]], **fields)
+        if layer.pooled:
+            self._memory.put_bits(row, layer.output, self._plan.shapes[layer.output], 4, "pool_bits")
+        self._walk(row, streams.forward, 0)
+        self._strided_input(row, layer)
+        row["gradient"] = at(self._gradient) + 4 * streams.start
+        row["bias_gradient"] = at(self._small_gradient) + self._memory.small_at[layer.bias] if layer.bias else 0
+        self._prefetched(row, layer.kernel[2:], layer.padding)
+        return self._flattened(row)
+
+    def _unpool(self, row: Array, layer: Convolution, given: Place) -> None:
+        """Let a row compute what it reads tile by tile, from the gradient after a pool of 2 × 2."""
+        tile = self.planes.unpooled[layer.output]
+        row["x"], row["x_group"], row["x_channel"] = self._memory.tile + tile.corner, 0, tile.channel
+        row["x_row"], row["x_column"], row["spread"] = tile.row, tile.vector, layer.kernel[2]
+        put_plane(row, "z", *given)
+        self._memory.put_bits(row, layer.output, given[0].shape, 4, "pool_bits")
+
+    def _fuse(self, row: Array, maker: Convolution) -> None:
+        """Let the row that computes the gradient of a layer's outputs go on to that of its weights, tile by tile.
+
+        Nothing else needs the outputs' gradient then, and it is never stored as a plane.
+        """
+        vector = self.planes.vector
+        row["y"], row["y_group"], row["y_channel"] = self._memory.sums, 0, TILE_COLUMNS * TILE_COLUMNS * vector
+        row["y_row"], row["y_column"], row["local"] = TILE_COLUMNS * vector, vector, 1
+        given = {name: row[name] for name in ("y", "y_group", "y_channel", "y_row", "y_column", "local")}
+        after = self._weight_gradient(maker, **given)
+        self._bound.append(after)
+        row["fused"] = at(after)
+        self._fused.add(maker.output)
+
+    def _fusible(self, maker: Convolution) -> bool:
+        """Whether a layer's weights' gradient may be taken where that of its outputs is made: it is all they serve."""
+        first = maker.inputs[0] not in self._memory.gradients and maker.stride == (1, 1)
+        pixels = self._plan.shapes[maker.output][1:]
+        return first and pixels != (1, 1) and self.streams.layers[maker.output].forward.blocks == 1
 
     def _masked_by_reader(self, layer: Convolution) -> bool:
         """Whether a convolution's ReLU is undone by the convolution that reads its output."""
@@ -329,30 +290,34 @@ class Program:
         self,
         rows: list[Array],
         layer: Convolution,
-        given: tuple[Plane, int],
-        target: tuple[Plane, int],
+        given: Place,
+        target: Place,
         there: bool,
     ) -> None:
         streams = self.streams.layers[layer.output]
         maker = self._makers.get(layer.inputs[0])
         masked = isinstance(maker, Convolution) and self._masked_by_reader(maker)
-        plane, at = target
+        plane, address = target
         for part in streams.backward:
             transposed = zeros(max(1, part.stream.order.size))
             self._bound.append(transposed)
-            row = self._row("permute", x=_at(self._weights) + 4 * streams.start, y=_at(transposed))
-            row["order"], row["survivors"] = _at(part.stream.order), part.stream.order.size
+            row = row_of("permute", x=at(self._weights) + 4 * streams.start, y=at(transposed))
+            row["order"], row["survivors"] = at(part.stream.order), part.stream.order.size
             rows.append(row)
-            corner = at + part.first_row * plane.row + part.first_column * plane.vector
+            corner = address + part.first_row * plane.row + part.first_column * plane.vector
             shape = plane.shape[0], part.rows, part.columns
-            row = self._row("convolution", shape, x=given, y=(plane, corner), near=1, sums=self._sums)
+            row = row_of("convolution", shape, x=given, y=(plane, corner), near=1, sums=self._memory.sums)
             row["mode"] = MASKED if masked else ADD if there else STORE
             row["y_row"] *= layer.stride[0]
             row["y_column"] *= layer.stride[1]
-            self._walk(row, part.stream, _at(transposed))
-            if masked:
-                self._with_bits(row, layer.inputs[0], plane.shape, 1)
-            if layer.stride == (1, 1):
+            self._walk(row, part.stream, at(transposed))
+            if layer.pooled:
+                self._unpool(row, layer, given)
+            if isinstance(maker, Convolution) and masked:
+                self._memory.put_bits(row, layer.inputs[0], plane.shape, 1)
+                if self._fusible(maker):
+                    self._fuse(row, maker)
+            if layer.stride == (1, 1) and not layer.pooled:
                 before = tuple(k - 1 - pad for k, pad in zip(layer.kernel[2:], layer.padding, strict=True))
                 self._prefetched(row, layer.kernel[2:], before)
             rows.append(self._flattened(row))
@@ -360,8 +325,11 @@ class Program:
     # A step.
 
     def _take(self, batch: int) -> None:
-        """Set the batch size of all rows."""
-        groups, flat = -(-batch // self._lanes), self.table["flat"] == 1
+        """Set the batch size of all rows, where it is another one."""
+        if batch == self._batch:
+            return
+        self._batch = batch
+        groups, flat = -(-batch // self._memory.lanes), self.table["flat"] == 1
         self.table["batch"] = batch
         self.table["groups"] = np.where(flat, 1, groups)
         self.table["rows"][flat] = groups
@@ -370,19 +338,19 @@ class Program:
         """Logits of a batch (batch, …), with the survivors' weights; `draws` has numbers for each dropout."""
         split = self.streams.weights
         self._weights[:split] = survivors[:split]
-        self._small[self.streams.small] = survivors[split:]
+        self._memory.small[slice(None) if self._all_small else self.streams.small] = survivors[split:]
         self._take(len(x))
-        self.table["x"][0] = _at(x)
-        dropouts = (layer.output for layer in self._plan.layers if isinstance(layer, Dropout))
-        for k, name in zip(np.flatnonzero(self.table["op"] == CODES["draw"]), dropouts, strict=True):
-            for field, value in zip(("inner", "outer", "threshold", "factor"), draws[name], strict=True):
-                self.table[field][k] = value
-        self._run(_at(self.table), self._forward_rows)
+        self._given[0] = address_of(x)
+        for name, row in self._draws:
+            row["inner"], row["outer"], row["threshold"], row["factor"] = draws[name]
+        self._run(self._at_table, self._forward_rows)
 
-    def backward(self) -> Array:
-        """The gradient of every survivor, from that of the logits."""
-        self._gradient.fill(0)
-        self._small_gradient.fill(0)
+    def backward(self, logits_gradient: Array) -> Array:
+        """The gradient of every survivor, from that of the logits (batch, classes)."""
+        self._both_gradients.fill(0)
+        self._given_back[0] = address_of(logits_gradient)
         start = self._forward_rows
-        self._run(_at(self.table) + start * ROW.itemsize, len(self.table) - start)
-        return np.concatenate([self._gradient[: self.streams.weights], self._small_gradient[self.streams.small]])
+        self._run(self._at_table + start * ROW.itemsize, len(self.table) - start)
+        if self._all_small:
+            return self._both_gradients.copy()
+        return np.concatenate([self._gradient, self._small_gradient[self.streams.small]])

@@ -37,12 +37,24 @@ CODES = {name: code for code, name in enumerate(OPERATIONS)}
 # also pooled by 2 × 2 with four), stored where a bit is set.
 STORE, ADD, RELU, RELU_POOL, MASKED = range(5)
 
+
+def tile_rows(lanes: int) -> int:
+    """Rows of a tile, for a width of vectors: its sums stay in registers."""
+    return 4 if lanes == 16 else 2
+
+
+TILE_COLUMNS = 4
+POOLED_SIZES = (1, 3, 5, 7)  # of the windows of convolutions that may take in a pool
+
 INTEGERS = (
     "op groups channels rows columns batch"  # of what is written
     " x x_group x_channel x_row x_column"
     " y y_group y_channel y_row y_column"
     " z z_group z_channel z_row z_column"  # a third value: a second summand, saved inputs, factors
     " bits bits_group bits_channel bits_row"
+    " pool_bits pool_bits_group pool_bits_channel pool_bits_row"  # of the pool after a convolution, in its gradients
+    " spread"  # the window's size, where a tile of x is unpooled from z; else 0
+    " fused local"  # fused: the address of a row that goes on with each tile; local: y is that tile, not a plane
     " mode near accumulate relu flat"  # flat: a convolution of one pixel, whose rows are the groups of images
     " blocks block inputs counts offsets weights gradient bias bias_gradient sums"  # block: input channels in a block
     " survivors order"  # of a permutation

@@ -8,14 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import from_dtype
 
 from ....native.compiled import compiled, inlined
-from ....native.pointers import ints
-from .rows import CODES, RELU_POOL
-from .tiles import conv_visit, gradient_visit, prefetch_rows
+from ....native.pointers import ints, seen_as
+from .gradient_tiles import gradient_visit, unpool_tile
+from .rows import CODES, RELU_POOL, ROW
+from .tiles import conv_visit, prefetch_rows
 
 FOUR = (0,) * 4
 CONVOLUTION = CODES["convolution"]
+row_at = seen_as(from_dtype(ROW))
 
 
 @inlined
@@ -67,7 +70,13 @@ def _prefetch_inputs(width: Any, tall: Any, op: Any, x: Any, left: Any, block: A
 def _conv_tile(width: Any, tall: Any, op: Any, group: Any, top: Any, left: Any, rows: Any, columns: Any) -> None:
     """All channels of a tile, one block of inputs after the other."""
     x = op.x + group * op.x_group + top * op.x_row + left * op.x_column
-    if op.mode == RELU_POOL:
+    if op.spread:
+        x = op.x
+        _unpool(width, op, group, top, left, rows)
+    if op.local:
+        y = op.y
+        bits = op.bits + group * op.bits_group + top * op.bits_row + left * bit_bytes_of(width)
+    elif op.mode == RELU_POOL:
         y = op.y + group * op.y_group + top // 2 * op.y_row + left // 2 * op.y_column
         bits = op.bits + group * op.bits_group + top // 2 * op.bits_row + left // 2 * 4 * bit_bytes_of(width)
     else:
@@ -84,20 +93,45 @@ def _conv_tile(width: Any, tall: Any, op: Any, group: Any, top: Any, left: Any, 
                 *(rows, columns, op.near, x, op.x_row, op.x_column, offsets, weights, count, bias, first, last, sums),
                 *(op.mode, y + c * op.y_channel, op.y_row, op.y_column, bits + c * op.bits_channel, op.bits_row),
             )
-            if op.prefetched and columns == 4:
-                _prefetch_inputs(width, tall, op, x, left, block, c)
-                if last and op.mode != RELU_POOL:
+            if (op.prefetched or op.spread) and columns == 4:
+                if op.prefetched:
+                    _prefetch_inputs(width, tall, op, x, left, block, c)
+                if last and op.mode != RELU_POOL and not op.local:
                     prefetch_rows(width, FOUR, y + (c + 1) * op.y_channel, op.y_row, len(tall), 1)
             conv_visit(width, tall, given)
             offsets += 4 * count
             weights += 4 * count
+    if op.fused:
+        _gradient_tile(width, tall, row_at(op.fused), group, top, left, rows, columns)
 
 
 @inlined
+def _unpool(width: Any, op: Any, group: Any, top: Any, left: Any, rows: Any) -> None:
+    """Gradients of all channels before their pool, for one tile: z and its bits to x."""
+    z = op.z + group * op.z_group + top // 2 * op.z_row + left // 2 * op.z_column
+    bits = op.pool_bits + group * op.pool_bits_group + top // 2 * op.pool_bits_row + left // 2 * 4 * bit_bytes_of(width)
+    corner = op.x - op.spread // 2 * (op.x_row + op.x_column)
+    for _ in range(op.inputs):
+        prefetch_rows(width, FOUR, z + op.z_channel - op.z_row - op.z_column, op.z_row, 4, 0)
+        unpool_tile(width, (op.spread, rows, z, op.z_row, bits, op.pool_bits_row, corner, op.x_row))
+        z += op.z_channel
+        bits += op.pool_bits_channel
+        corner += op.x_channel
+
+
+@compiled
 def _gradient_tile(width: Any, tall: Any, op: Any, group: Any, top: Any, left: Any, rows: Any, columns: Any) -> None:
     """The tile's share of the gradients of all survivors and biases."""
     x = op.x + group * op.x_group + top * op.x_row + left * op.x_column
-    y = op.y + group * op.y_group + top * op.y_row + left * op.y_column
+    bits = np.int64(0)
+    if op.local:
+        y = op.y
+    elif op.pool_bits:
+        y = op.y + group * op.y_group + top // 2 * op.y_row + left // 2 * op.y_column
+        bits = op.pool_bits + group * op.pool_bits_group + top // 2 * op.pool_bits_row
+        bits += left // 2 * 4 * bit_bytes_of(width)
+    else:
+        y = op.y + group * op.y_group + top * op.y_row + left * op.y_column
     counts, offsets, gradient = ints(op.counts), op.offsets, op.gradient
     for block in range(op.blocks):
         for c in range(op.channels):
@@ -108,7 +142,7 @@ def _gradient_tile(width: Any, tall: Any, op: Any, group: Any, top: Any, left: A
             place = y + c * op.y_channel
             given = (
                 *(rows, columns, op.near, x, op.x_row, op.x_column, offsets, gradient, count),
-                *(place, op.y_row, op.y_column, total),
+                *(place, op.y_row, op.y_column, total, bits + c * op.pool_bits_channel, op.pool_bits_row),
             )
             if op.prefetched and columns == 4:
                 _prefetch_inputs(width, tall, op, x, left, block, c)

@@ -85,7 +85,7 @@ def from_corner(e: Emitter, row: Any, column: Any, rows: int, columns: int) -> A
     return addresses
 
 
-def _in_its_shape(e: Emitter, shape: Values, tall: int, make: Callable[[int, int, bool], None]) -> None:
+def in_its_shape(e: Emitter, shape: Values, tall: int, make: Callable[[int, int, bool], None]) -> None:
     """Code of each shape of tile, and the branch to the one that the numbers `rows`, `columns` and `near` name."""
     b = e.builder
     rows, columns, near = shape
@@ -126,7 +126,7 @@ def conv_visit(_, width, tall, numbers):  # type: ignore[no-untyped-def]
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         given = [builder.extract_value(args[2], k) for k in range(numbers.count)]
         e = Emitter(builder, lanes)
-        _in_its_shape(e, given[:3], highest, lambda *shape: _conv_visit(e, given[3:], *shape))
+        in_its_shape(e, given[:3], highest, lambda *shape: _conv_visit(e, given[3:], *shape))
         return context.get_dummy_value()
 
     return types.void(width, tall, numbers), generate
@@ -217,102 +217,6 @@ def store_window(e: Emitter, window: Values, place: Any, words: Any) -> None:
         left = b.and_(left, b.not_(hit))
         store_bits(e, hit, e.at(words, k * bit_bytes(e.lanes)))
     e.store(positive(e, top), place)
-
-
-def _interleaved(lanes: int, high: bool, pair: int) -> list[int]:
-    """Indices that interleave `pair` floats of two vectors within each four lanes, from their low or high half."""
-    taken = []
-    for four in range(0, lanes, 4):
-        places = range(four + (2 if high else 0), four + (4 if high else 2))
-        if pair == 1:
-            taken += [index for place in places for index in (place, lanes + place)]
-        else:
-            taken += [*places, *(lanes + place for place in places)]
-    return taken
-
-
-def sums_of_four(e: Emitter, four: Values) -> Any:
-    """The sums of the lanes of four vectors, as a vector of four."""
-    b = e.builder
-
-    def shuffled(a: Any, c: Any, indices: list[int]) -> Any:
-        return b.shuffle_vector(a, c, ir.Constant(ir.VectorType(I32, len(indices)), indices))
-
-    def merged(a: Any, c: Any, pair: int) -> Any:
-        low, high = (shuffled(a, c, _interleaved(e.lanes, half, pair)) for half in (False, True))
-        return b.fadd(low, high)
-
-    whole = merged(merged(four[0], four[1], 1), merged(four[2], four[3], 1), 2)
-    lanes = e.lanes
-    while lanes > 4:
-        lanes //= 2
-        whole = b.fadd(
-            shuffled(whole, whole, list(range(lanes))), shuffled(whole, whole, list(range(lanes, 2 * lanes)))
-        )
-    return whole
-
-
-@intrinsic
-def gradient_visit(_, width, tall, numbers):  # type: ignore[no-untyped-def]
-    """A tile of the gradient of one channel's outputs: adds Σ output gradient · input to each survivor's gradient.
-
-    The numbers: rows, columns, near; x, x_row, x_column; offsets, gradient, count; y, y_row, y_column; total. At the
-    address `total` (0: none) the tile's sum is added: it is the gradient of the channel's bias.
-    """
-    lanes, highest = sides(width, tall)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        given = [builder.extract_value(args[2], k) for k in range(numbers.count)]
-        e = Emitter(builder, lanes)
-        _in_its_shape(e, given[:3], highest, lambda *shape: _gradient_visit(e, given[3:], *shape))
-        return context.get_dummy_value()
-
-    return types.void(width, tall, numbers), generate
-
-
-def _gradient_visit(e: Emitter, given: Values, height: int, breadth: int, is_near: bool) -> None:
-    builder = e.builder
-    x, x_row, x_column, offsets, gradient, count, y, y_row, y_column, total = given
-    inputs = from_corner(e, x_row, None if is_near else x_column, height, breadth)
-    tile = [e.load(place) for place in cells(e, y, y_row, y_column, height, breadth)]
-
-    def product(offset: Any, k: int) -> Any:
-        corner = builder.add(x, builder.sext(e.load(e.at(offset, k * FLOAT_BYTES), I32), I64))
-        places = inputs(corner)
-        sum = builder.fmul(tile[0], e.load(places[0]))
-        for value, place in zip(tile[1:], places[1:], strict=True):
-            sum = e.fma(value, e.load(place), sum)
-        return sum
-
-    def add_floats(values: Any, address: Any) -> None:
-        pointer = builder.inttoptr(address, values.type.as_pointer())
-        before = builder.load(pointer)
-        before.align = FLOAT_BYTES
-        builder.store(builder.fadd(before, values), pointer).align = FLOAT_BYTES
-
-    def four(state: Values) -> Values:
-        offset, place = state
-        add_floats(sums_of_four(e, [product(offset, k) for k in range(4)]), place)
-        return [e.at(offset, 4 * FLOAT_BYTES), e.at(place, 4 * FLOAT_BYTES)]
-
-    def one(state: Values) -> Values:
-        offset, place = state
-        folded = sums_of_four(e, [product(offset, 0), *[e.constant(0.0)] * 3])
-        add_floats(builder.extract_element(folded, ir.Constant(I32, 0)), place)
-        return [e.at(offset, FLOAT_BYTES), e.at(place, FLOAT_BYTES)]
-
-    def bias() -> Values:
-        sums = list(tile)
-        while len(sums) > 1:
-            sums = [builder.fadd(*sums[k : k + 2]) if k + 1 < len(sums) else sums[k] for k in range(0, len(sums), 2)]
-        folded = sums_of_four(e, [sums[0], *[e.constant(0.0)] * 3])
-        add_floats(builder.extract_element(folded, ir.Constant(I32, 0)), total)
-        return []
-
-    e.either(total, bias, list)
-    quarter = builder.ashr(count, ir.Constant(I64, 2))
-    offset, place = e.loop(quarter, [offsets, gradient], four)
-    e.loop(builder.and_(count, ir.Constant(I64, 3)), [offset, place], one)
 
 
 @intrinsic
