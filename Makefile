@@ -38,8 +38,14 @@ check: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The site, into site/: the report of results/ fills docs/reproduction.md and goes along. Warnings and dead links are errors.
 docs: .venv/ready
-	$(BIN)/fedsparsify report results --out site --fill docs/reproduction.md
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	rm -rf site build/site-extra
+	$(BIN)/fedsparsify report results --out build/site-extra/report --fill docs/reproduction.md
+	cp docs/start.html build/site-extra/index.html
+	$(BIN)/sphinx-build -W --keep-going -q -c docs -d build/doctrees . site
+	$(BIN)/python docs/check_site.py site
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -48,4 +54,4 @@ docs: .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv build site *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -17,6 +17,16 @@ class Tally:
     """Running sums over models: weighted values, and how many clients kept each entry.
 
     Sums are float64, so that the order of the models changes the float32 result in its last bit at most.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedsparsify import SparseModel
+        >>> from fedsparsify.average import Tally
+        >>> sums = Tally()
+        >>> sums.add(SparseModel.of({"w": np.ones(2)}), weight=3)
+        >>> sums.add(SparseModel.of({"w": np.zeros(2)}), weight=1)
+        >>> sums.mean().weights
+        array([0.75, 0.75], dtype=float32)
     """
 
     def __init__(self) -> None:
@@ -27,7 +37,15 @@ class Tally:
         self._first: SparseModel | None = None
 
     def add(self, model: SparseModel, weight: float) -> None:
-        """Add a model, counted `weight` times."""
+        """Add a model.
+
+        Args:
+            model: of the layout of those before it.
+            weight: how often it counts; positive.
+
+        Raises:
+            ModelError: if the layout differs, or the weight is not positive.
+        """
         if not weight > 0:
             raise ModelError(f"a model's weight in the average must be positive. Received: {weight!r}")
         if self._first is None:
@@ -42,14 +60,28 @@ class Tally:
         self._votes += model.mask
 
     def mean(self, mask: BoolArray | None = None) -> SparseModel:
-        """The weighted mean, under `mask` or the union of all masks; entries that a model pruned count as zero."""
+        """The weighted mean of the models so far; entries that a model pruned count as zero.
+
+        Args:
+            mask: what the mean keeps; None: the union of the models' masks.
+
+        Returns:
+            A model.
+
+        Raises:
+            ModelError: if no model was added.
+        """
         if self._first is None:
             raise ModelError("there is no model to average")
         weights = arrays.float32(self._sum / self._weight)
         return SparseModel.masked(self._first.layout, weights, self._votes > 0 if mask is None else mask)
 
     def majority(self) -> BoolArray:
-        """Eq. 3: the entries that at least half of the models kept; a tie keeps."""
+        """The entries that at least half of the models kept (Eq. 3); a tie keeps.
+
+        Returns:
+            A flat boolean array.
+        """
         return 2 * self._votes >= self.count
 
 

@@ -247,7 +247,11 @@ class RunConfig(MergeSettings, Training):
         return ours[0] if ours else f"{kind.__module__}:{kind.__qualname__}"
 
     def table(self) -> dict[str, Any]:
-        """The resolved config as a config file holds it."""
+        """The resolved config as a config file holds it.
+
+        Returns:
+            Every setting by name, with those of the method in a table.
+        """
         method = {name: getattr(self.method, name) for name in settings(type(self.method))}
         return {name: getattr(self, name) for name in settings(RunConfig)} | {
             "method": {"name": self.method_name} | method
@@ -258,6 +262,12 @@ class RunConfig(MergeSettings, Training):
 
         Nor does `epsilon` if this run has its noise: it is a budget, and may be raised. If it has none yet, the noise
         follows from `epsilon`.
+
+        Args:
+            other: another run.
+
+        Returns:
+            Names of settings.
         """
         ignored = {"device", *(["epsilon"] if self.dp_noise else ["dp_noise"] if self.epsilon else [])}
         mine, theirs = _flat(self.table()), _flat(other.table())

@@ -145,7 +145,15 @@ class SparseModel:
 
     @classmethod
     def of(cls, tensors: Mapping[str, ArrayLike], statistics: Mapping[str, ArrayLike] | None = None) -> SparseModel:
-        """A dense model of named arrays; `statistics` are never pruned."""
+        """A dense model of named arrays.
+
+        Args:
+            tensors: trainable arrays by name.
+            statistics: arrays that are never pruned, such as running means.
+
+        Returns:
+            A model that keeps everything, in float32.
+        """
         groups = [
             {name: np.asarray(array, np.float32) for name, array in group.items()}
             for group in (tensors, statistics or {})
@@ -156,39 +164,89 @@ class SparseModel:
 
     @classmethod
     def dense(cls, layout: Layout, weights: FloatArray) -> SparseModel:
-        """A model without pruned entries."""
+        """A model without pruned entries.
+
+        Args:
+            layout: names and shapes of the tensors.
+            weights: all values, flat float32.
+
+        Returns:
+            The model.
+        """
         return cls(layout, weights, np.ones(layout.trainable, np.bool_))
 
     def under(self, mask: BoolArray) -> SparseModel:
-        """The same weights under `mask` and the present mask: pruned entries stay pruned."""
+        """The same weights under a smaller mask: entries that are pruned stay pruned.
+
+        Args:
+            mask: what to keep, of what the model keeps; flat.
+
+        Returns:
+            A copy.
+        """
         return SparseModel.masked(self.layout, self.weights, self.mask & arrays.placed(mask, self.mask))
 
     @classmethod
     def masked(cls, layout: Layout, weights: FloatArray, mask: BoolArray) -> SparseModel:
-        """The model with every entry outside `mask` set to zero."""
+        """A model of any weights, with every entry outside the mask set to zero.
+
+        Args:
+            layout: names and shapes of the tensors.
+            weights: all values, flat float32.
+            mask: True where a trainable value is kept, flat.
+
+        Returns:
+            The model.
+        """
         weights, mask = arrays.copy(weights), arrays.placed(mask, weights)
         arrays.zero_where(weights[: layout.trainable], ~mask)
         return cls(layout, weights, mask)
 
     def with_weights(self, weights: FloatArray, finite: bool) -> SparseModel:
-        """Other weights under the same mask; the caller knows whether they are all finite."""
+        """Other weights under the same mask.
+
+        Args:
+            weights: all values, flat float32; zero where the mask prunes.
+            finite: whether they are all finite, which the caller knows.
+
+        Returns:
+            A model.
+        """
         model = SparseModel(self.layout, weights, self.mask)
         model.__dict__.update(finite=finite, pruned=self.pruned)  # values of the cached properties
         return model
 
     def with_trainable(self, values: FloatArray) -> SparseModel:
-        """Other trainable weights under the same mask, with the same statistics."""
+        """Other trainable weights under the same mask, with the same statistics.
+
+        Args:
+            values: one number per trainable entry; what the mask prunes is set to zero.
+
+        Returns:
+            A model.
+        """
         weights = arrays.joined(values, self.weights[self.layout.trainable :])
         arrays.zero_where(weights[: self.layout.trainable], ~self.mask)
         return SparseModel(self.layout, weights, self.mask)
 
     def beside(self, array: Array) -> SparseModel:
-        """The same model on the device of `array`."""
+        """The same model on another device.
+
+        Args:
+            array: an array on that device: numpy's, or a torch tensor.
+
+        Returns:
+            A model.
+        """
         weights, mask = arrays.placed(self.weights, array), arrays.placed(self.mask, array)
         return SparseModel(self.layout, weights, mask)
 
     def on_host(self) -> SparseModel:
-        """The same model in numpy arrays, as it is sent and stored."""
+        """The same model in numpy arrays, as it is sent and stored.
+
+        Returns:
+            The model itself if it is there already.
+        """
         if isinstance(self.weights, np.ndarray):
             return self
         return SparseModel(self.layout, self.host_weights, self.host_mask)
@@ -236,15 +294,30 @@ class SparseModel:
         return arrays.all_finite(self.weights)
 
     def tensors(self) -> dict[str, FloatArray]:
-        """Named, shaped views of the weights."""
+        """Named, shaped views of the weights.
+
+        Returns:
+            An array for each trainable tensor and each statistic.
+        """
         return self.layout.views(self.weights)
 
     def host_tensors(self) -> dict[str, Floats]:
-        """Named, shaped numpy arrays; views of the weights if these are a numpy array."""
+        """The same as numpy arrays.
+
+        Returns:
+            Views of the weights, if these are a numpy array.
+        """
         return self.layout.views(self.host_weights)
 
     def same_as(self, other: SparseModel) -> bool:
-        """Equal to the bit: layout, weights and mask."""
+        """Equal to the bit: layout, weights and mask.
+
+        Args:
+            other: another model.
+
+        Returns:
+            Whether they are.
+        """
         mine, theirs = self.on_host(), other.on_host()
         return (
             mine.layout == theirs.layout

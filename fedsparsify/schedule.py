@@ -98,7 +98,14 @@ class GradualSchedule:
         return int(self.end) if self.end > 1 else max(1, int(self.end * self.rounds + 0.5))
 
     def __call__(self, t: int) -> float:
-        """Target sparsity s_t."""
+        """Target sparsity s_t.
+
+        Args:
+            t: the round, from 1 on.
+
+        Returns:
+            A fraction in [0, 1).
+        """
         if t >= self.last_purge:
             return self.final
         purge = self.every * (t // self.every)

@@ -1,9 +1,12 @@
-"""Every public name is documented, its example runs, and its repr is short."""
+"""Every name of the reference is documented, its example runs, and its repr is short."""
 
 from __future__ import annotations
 
 import doctest
 import inspect
+import re
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +18,18 @@ from fedsparsify.methods import METHODS
 from fedsparsify.model import Layout, TensorSpec
 from fedsparsify.options import settings
 
-NAMES = sorted({*fedsparsify.__all__} - {"METHODS", "errors"})  # a dictionary, and a module with a text of its own
+REFERENCE = "\n".join(page.read_text() for page in (Path(__file__).parents[1] / "docs" / "reference").glob("*.md"))
+NAMES = sorted(  # errors are told apart by their names
+    name
+    for mark in re.findall(r"<!-- made from: names (.*) -->", REFERENCE)
+    for name in mark.split()
+    if not name.startswith("fedsparsify.errors.")
+)
+
+
+def public_of(name: str) -> object:
+    home, _, attribute = name.rpartition(".")
+    return getattr(import_module(home), attribute)
 
 
 def texts(public: object) -> list[str]:
@@ -28,9 +42,14 @@ def texts(public: object) -> list[str]:
     return [text for text in map(inspect.getdoc, [public, *filter(callable, members)]) if text]
 
 
+def test_the_reference_has_every_public_name():
+    public = {f"fedsparsify.{name}" for name in fedsparsify.__all__}
+    assert public - {*NAMES} == {"fedsparsify.METHODS", "fedsparsify.errors"}  # which have texts of their own
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_public_name_says_what_it_takes_and_shows_an_example(name):
-    public = getattr(fedsparsify, name)
+    public = public_of(name)
     text = "\n".join(texts(public))
     assert ">>> " in text
     if inspect.isfunction(public):
@@ -40,8 +59,24 @@ def test_every_public_name_says_what_it_takes_and_shows_an_example(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_methods_of_public_classes_say_what_they_take(name):
+    """Except those that override a documented method, and fields."""
+    public = public_of(name)
+    for member, value in vars(public).items() if isinstance(public, type) else ():
+        function = getattr(value, "__func__", value)
+        known = member in getattr(public, "__dataclass_fields__", ())
+        known |= any(hasattr(base, member) for base in public.__mro__[1:])
+        if not inspect.isfunction(function) or (member[0] == "_" and member != "__call__") or known:
+            continue
+        text, signature = inspect.getdoc(function) or "", inspect.signature(function)
+        for parameter in {*signature.parameters} - {"self", "cls"}:
+            assert f"{parameter}: " in text, f"{member}, {parameter}"
+        assert "Returns:" in text or signature.return_annotation == "None", member
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_examples_run(name, elsewhere):
-    public = getattr(fedsparsify, name)
+    public = public_of(name)
     parser, runner = doctest.DocTestParser(), doctest.DocTestRunner(verbose=False)
     said: list[str] = []
     for text in texts(public):

@@ -45,6 +45,6 @@ def test_an_example(name, here, tmp_path, monkeypatch):
 
 
 def test_every_example_is_listed():
-    listed = re.findall(r"\| \[[\w-]+\]\(([\w-]+)\)", (EXAMPLES / "README.md").read_text())
+    listed = re.findall(r"\| \[[\w-]+\]\(([\w-]+)/README\.md\)", (EXAMPLES / "README.md").read_text())
     folders = {path.name for path in EXAMPLES.iterdir() if (path / "README.md").exists()}
     assert folders == {*listed}

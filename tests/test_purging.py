@@ -189,9 +189,9 @@ def test_who_takes_which_option():
     known = {name: settings(kind) for name, kind in METHODS.items()}
     having = {option: {name for name in known if option in known[name]} for option in ("score", "end")}
     purging = {"fedsparsify-global", "fedsparsify-local", "random", "oneshot", "oneshot-ft"}
-    assert {*PURGES} == purging | {"snip", "grasp"}
+    assert {*PURGES} == purging | {"snip", "grasp", "ssfl"}
     assert having["score"] == purging
-    assert having["end"] == {"fedsparsify-global", "fedsparsify-local", "random", "feddst"}
+    assert having["end"] == {"fedsparsify-global", "fedsparsify-local", "random", "feddst", "fedrts"}
     for name in METHODS.keys() - {*PURGES}:
         with pytest.raises(ConfigError, match=r"has no setting 'method\.exclude'"):
             RunConfig(method={"name": name, "exclude": ["last"]})

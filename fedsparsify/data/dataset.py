@@ -23,7 +23,7 @@ AS_IT_IS = Preprocessing()
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples as the network takes them, (n, *shape), and their targets, for training and for testing.
+    """Samples as the network takes them, `(n, *shape)`, and their targets, for training and for testing.
 
     Args:
         name: for messages.
@@ -163,11 +163,22 @@ class Dataset:
         return f"values {y.min():.4g} … {y.max():.4g}{each}"
 
     def with_targets(self, targets: Targets | None) -> Dataset:
-        """The data set with its targets as a loss takes them; None: as they are."""
+        """The data set with its targets as a loss takes them.
+
+        Args:
+            targets: `classes`, `labels` or `values`; None: as they are.
+
+        Returns:
+            The data set itself, or a copy.
+        """
         return self if targets in (None, self.targets) else replace(self, targets=targets)
 
     def with_floats(self) -> Dataset:
-        """The data set with float32 samples in place of integers."""
+        """The data set with float32 samples in place of integers.
+
+        Returns:
+            A copy.
+        """
         return replace(self, x_train=mapped(self.x_train, floats), x_test=mapped(self.x_test, floats))
 
 

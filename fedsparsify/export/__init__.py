@@ -11,7 +11,28 @@ FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx", "torch": ".pt"}
 
 
 def export(source: Path, to: str, out: Path | None = None) -> Path:
-    """Write the model in `source` in another format, beside it or to `out`; returns the path."""
+    """Write a model file in another format.
+
+    Args:
+        source: a model file.
+        to: a name in `FORMATS`.
+        out: where to write it; None: beside the model.
+
+    Returns:
+        The path of the new file.
+
+    Raises:
+        ConfigError: if there is no such format.
+        WireError: if the file is damaged, or does not say what its network computes and the format needs that.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from fedsparsify import RunConfig, run
+        >>> from fedsparsify.export import export
+        >>> run(RunConfig(rounds=1, epochs=1, clients=2)).save("model.fsz")
+        >>> export(Path("model.fsz"), "onnx").name
+        'model.onnx'
+    """
     if to not in FORMATS:
         raise ConfigError(f"a model is exported to one of {', '.join(FORMATS)}. Received: {to!r}.")
     target = out or source.with_suffix(FORMATS[to])

@@ -33,7 +33,12 @@ from .rounds import Played
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a run: its model, one entry per round, and facts about its training for the model's file.
+    """The result of a run.
+
+    Args:
+        model: the model of the last round.
+        history: one entry per round.
+        facts: what the model's file says beside the weights: graph, classes, preprocessing, how it was trained.
 
     Example:
         >>> from fedsparsify import RunConfig, run

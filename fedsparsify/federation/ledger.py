@@ -22,6 +22,39 @@ from ..wire.files import atomic
 class Entry:
     """What happened in one round: a line of `history.jsonl`. `entry["accuracy"]` is `entry.accuracy`.
 
+    Args:
+        round: the round; 0 where a method has a round before the first.
+        accuracy: of the model that the round ended with; None where the task has none.
+        loss: mean loss on the test samples, or on those that clients hold out.
+        target_sparsity: what the schedule asked for.
+        sparsity: pruned fraction of the trainable entries.
+        nonzero: values of the merged model that survive.
+        clients: whose updates were merged.
+        download_params: values sent to the clients that were asked.
+        upload_params: values the clients sent.
+        paper_params: the same in the paper's convention: uploads at the size after the purge, round 0 for nothing.
+        download_bytes: what those values took as bytes, masks and headers included; None: not sent.
+        upload_bytes: the same for uploads.
+        train_loss: mean training loss of the clients; None: not published, under differential privacy.
+        seconds: how long the round took.
+        metrics: further ones that the run names, in its order.
+        refused: client → why its answer was left out.
+        bounded: client → which bound it broke; it was merged within it.
+        updates: quantity → its value for each client merged.
+        epsilon: under differential privacy: what the run has cost so far.
+        empty: trainable tensors of which no weight is left.
+        purged_norm: with `diagnose`: norm of what the purge removed.
+        purge_bound: with `diagnose`: our bound on it.
+        paper_bound: with `diagnose`: the paper's bound on it.
+        gradient_norm: with `diagnose`: norm of the gradient under the mask, on a fixed probe of training samples.
+        probe_loss: with `diagnose`: loss on that probe.
+        client_bytes: over a network: client → bytes down and up.
+        phases: over a network: seconds by what they went into.
+        asked: over a network: how often a model was sent to a client, to train or to evaluate.
+        answered: over a network: clients that sent a model back, used or refused.
+        stopped: why the run stopped early after this round.
+        client_views: metric → mean, worst, spread and values by client, with `evaluate` at clients.
+
     Example:
         >>> from fedsparsify import RunConfig, run
         >>> history = run(RunConfig(rounds=1, epochs=1, clients=2)).history
@@ -30,36 +63,36 @@ class Entry:
     """
 
     round: int
-    accuracy: float | None = None  # None where the task has none
+    accuracy: float | None = None
     loss: float
     target_sparsity: float
     sparsity: float
-    nonzero: int  # values of the merged model that survive
-    clients: int  # whose updates were merged
-    download_params: int  # values sent to the clients that were asked
-    upload_params: int  # values the clients sent
-    paper_params: int  # the same in the paper's convention: uploads at the size after the purge, round 0 for nothing
-    download_bytes: int | None = None  # what those values took as bytes, masks and headers included; None: not sent
+    nonzero: int
+    clients: int
+    download_params: int
+    upload_params: int
+    paper_params: int
+    download_bytes: int | None = None
     upload_bytes: int | None = None
-    train_loss: float | None = None  # None: not published, under differential privacy
+    train_loss: float | None = None
     seconds: float
-    metrics: dict[str, float] = field(default_factory=dict)  # further ones that the run names, in its order
-    refused: dict[str, str] = field(default_factory=dict)  # client → why its answer was left out
-    bounded: dict[str, str] = field(default_factory=dict)  # client → which bound it broke; it was merged within it
-    updates: dict[str, list[float | None]] = field(default_factory=dict)  # quantity → its value for each client merged
-    epsilon: float | None = None  # under differential privacy: what the run has cost so far
-    empty: list[str] = field(default_factory=list)  # trainable tensors of which no weight is left
-    purged_norm: float | None = None  # these five where a run diagnoses itself, see diagnosis.py
+    metrics: dict[str, float] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    bounded: dict[str, str] = field(default_factory=dict)
+    updates: dict[str, list[float | None]] = field(default_factory=dict)
+    epsilon: float | None = None
+    empty: list[str] = field(default_factory=list)
+    purged_norm: float | None = None
     purge_bound: float | None = None
     paper_bound: float | None = None
     gradient_norm: float | None = None
     probe_loss: float | None = None
-    client_bytes: dict[str, list[int]] = field(default_factory=dict)  # over a network: client → bytes down and up
-    phases: dict[str, float] = field(default_factory=dict)  # over a network: seconds by what they went into
-    asked: int | None = None  # over a network: how often a model was sent to a client, to train or to evaluate
-    answered: int | None = None  # over a network: clients that sent a model back, used or refused
-    stopped: str = ""  # why the run stopped early after this round
-    client_views: dict[str, dict[str, Any]] = field(default_factory=dict)  # metric → mean, worst, … by client
+    client_bytes: dict[str, list[int]] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=dict)
+    asked: int | None = None
+    answered: int | None = None
+    stopped: str = ""
+    client_views: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         names = ("loss", "sparsity", "nonzero", "clients")
@@ -77,7 +110,14 @@ class Entry:
         return self.accuracy if self.accuracy is not None else next(iter(self.metrics.values()), self.loss)
 
     def shown(self, digits: int = 4) -> str:
-        """`accuracy 0.9123`, or whatever the headline is."""
+        """`accuracy 0.9123`, or another headline.
+
+        Args:
+            digits: after the point.
+
+        Returns:
+            Text.
+        """
         return f"{plain(self.headline, 40)} {self.score:.{digits}{'f' if self.headline == 'accuracy' else 'g'}}"
 
     def __getitem__(self, name: str) -> Any:

@@ -71,8 +71,9 @@ class Wired:
 
 
 def as_model(scores: Floats) -> SparseModel:
-    """Scores as what the codec carries: one dense tensor. They span many scales, and are never rounded."""
-    return SparseModel.dense(Layout((TensorSpec("scores", scores.shape),)), np.ravel(scores))
+    """Scores as what the codec carries: one tensor, pruned where they are zero. They span many scales: no rounding."""
+    flat = np.ravel(scores)
+    return SparseModel(Layout((TensorSpec("scores", scores.shape),)), flat, flat != 0)
 
 
 def encode_state(state: State, model: SparseModel) -> bytes:

@@ -60,6 +60,10 @@ class Engine:
             max_memory: bytes that the engine may take for prepared weights, working memory of all threads, outputs and
                 converted inputs; half of the machine's memory where None. What would need more is a ModelError.
 
+        Raises:
+            WireError: if the file is damaged, or does not say what its network computes.
+            ModelError: if the network does not fit into `max_memory`, or a setting is unknown.
+
         Example:
             >>> from fedsparsify import Engine, RunConfig, load_dataset, run
             >>> run(RunConfig(rounds=1, epochs=1, clients=2)).save("model.fsz")
@@ -101,6 +105,15 @@ class Engine:
 
         Floats are taken as they are. Bytes (uint8) are prepared as raw samples were in training, if the engine was made
         from a file that says how: divided by 255, for most data.
+
+        Args:
+            batch: an array of one or more samples, with the batch as its first dimension.
+
+        Returns:
+            What the network gives for each sample, float32; of a classifier, logits.
+
+        Raises:
+            ModelError: if the batch does not fit the network, or needs more than `max_memory`.
         """
         started = perf_counter()
         x = batch if type(batch) is np.ndarray else _array(batch)

@@ -12,6 +12,7 @@ from .context import ClientContext, ServerContext
 from .fedavg import FedAvg, FedAvgMFL
 from .feddst import FedDST
 from .fedprox import FedProx
+from .fedrts import FedRTS
 from .fedsparsify_global import FedSparsifyGlobal
 from .fedsparsify_local import FedSparsifyLocal
 from .grasp import Grasp
@@ -21,6 +22,9 @@ from .purging import Gradual, Purging, Scheduled, Selecting
 from .random import Random
 from .requests import Client, Fit, Request, Score, Update, run_client, until_diverged
 from .snip import Snip
+from .sparsyfed import SparsyFed
+from .ssfl import SSFL
+from .topk import TopK
 
 METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,
@@ -41,6 +45,10 @@ METHODS: dict[str, type[Method]] = {
     "grasp": Grasp,
     "prunefl": PruneFL,
     "feddst": FedDST,
+    "ssfl": SSFL,
+    "topk": TopK,
+    "sparsyfed": SparsyFed,
+    "fedrts": FedRTS,
 }
 
 
@@ -59,6 +67,7 @@ def method_class(name: str) -> type[Method]:
 
 __all__ = [
     "METHODS",
+    "SSFL",
     "AtInitialisation",
     "Averaging",
     "Blaming",
@@ -72,6 +81,7 @@ __all__ = [
     "FedDST",
     "FedDyn",
     "FedProx",
+    "FedRTS",
     "FedSparsifyGlobal",
     "FedSparsifyLocal",
     "FedYogi",
@@ -92,6 +102,8 @@ __all__ = [
     "Selecting",
     "ServerContext",
     "Snip",
+    "SparsyFed",
+    "TopK",
     "Update",
     "ask_client",
     "begun",

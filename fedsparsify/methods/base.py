@@ -90,26 +90,70 @@ class Method:
 
     @classmethod
     def default_momentum(cls, usual: float) -> float:
-        """Local momentum if the user gives none; `usual` is the paper's for the data set."""
+        """Local momentum if the user gives none.
+
+        Args:
+            usual: the paper's for the data set.
+
+        Returns:
+            The momentum of local SGD.
+        """
         return usual
 
     def settled(self, measure_times: Callable[[], str]) -> Method:
-        """The method with its machine-dependent settings replaced by measured values, so that a run can be repeated."""
+        """The method with its machine-dependent settings replaced by measured values, so that a run can be repeated.
+
+        Args:
+            measure_times: measures the time of each layer on this machine; returns it as a setting holds it.
+
+        Returns:
+            The method itself, or a copy.
+        """
         return self
 
     def check(self, model: SparseModel) -> None:
-        """Refuse, by a ConfigError, a network that the method cannot work with; `model` is the initialised one."""
+        """Refuse a network that the method cannot work with, before the first round.
+
+        Args:
+            model: the initialised one.
+
+        Raises:
+            ConfigError: if the method cannot work with it.
+        """
 
     def begin(self, model: SparseModel) -> SparseModel:
-        """The model that the first round starts from, given the initialised one."""
+        """Change the model before the first round.
+
+        Args:
+            model: the initialised one.
+
+        Returns:
+            The model that the first round starts from.
+        """
         return model
 
     def cohort(self, round: int) -> float | None:
-        """How many clients take part in a round; None: the run's setting, infinity: all."""
+        """How many clients take part in a round.
+
+        Args:
+            round: the round, from `first_round` on.
+
+        Returns:
+            A number of clients; infinity: all; None: the run's setting.
+        """
         return None
 
     def client(self, round: int, model: SparseModel, me: ClientContext | None = None) -> Client:
-        """The client's half of one round."""
+        """The client's half of one round: a generator that yields requests and is sent an `Update` for each.
+
+        Args:
+            round: the round, from `first_round` on.
+            model: what the server sent.
+            me: the client's state and samples; a subclass may leave this argument out.
+
+        Returns:
+            The update that goes to the server.
+        """
         return (yield Fit(model))
 
     def merge(
@@ -120,12 +164,39 @@ class Method:
         rng: np.random.Generator,
         server: ServerContext | None = None,
     ) -> Merged:
-        """The server's half: fold the stream of updates into the next model, or into that and the next state."""
+        """The server's half: fold the stream of updates into the next model.
+
+        Args:
+            round: the round, from `first_round` on.
+            model: what the clients were sent.
+            updates: the usable answers, one at a time; the stream can be read once.
+            rng: the server's own randomness in this round.
+            server: the server's state; a subclass may leave this argument out.
+
+        Returns:
+            The next model, or a pair of it and the state that the next `merge` is given.
+        """
         return tally(updates).mean()
 
 
 def tally(updates: Iterable[Update], into: Tally | None = None) -> Tally:
-    """Sum the updates, each weighted by its samples."""
+    """Sum the updates, each weighted by its samples.
+
+    Args:
+        updates: the answers of a round; read once.
+        into: sums to add to; None: new ones.
+
+    Returns:
+        The sums; `.mean()` is the weighted mean.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedsparsify import SparseModel, Update
+        >>> from fedsparsify.methods import tally
+        >>> answers = [Update(SparseModel.of({"w": np.full(2, value)}), samples=10) for value in (1.0, 3.0)]
+        >>> tally(answers).mean().weights
+        array([2., 2.], dtype=float32)
+    """
     sums = into or Tally()
     for update in updates:
         sums.add(update.model, update.samples)
@@ -144,7 +215,22 @@ def tally_scored(updates: Iterable[Update]) -> tuple[Tally, Floats]:
 
 @dataclass(frozen=True, kw_only=True)
 class Averaging(Method):
-    """Base of the methods that average: with a server optimiser, and a correction of client drift, where asked."""
+    """Base of the methods that average: with a server optimiser, and a correction of client drift, where asked.
+
+    A subclass overrides `fit` (what a client trains) or `finish` (what follows the mean), and keeps both.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from fedsparsify import RunConfig
+        >>> from fedsparsify.methods import Averaging
+        >>> @dataclass(frozen=True, kw_only=True)
+        ... class Halved(Averaging):
+        ...     'Weights are halved after every round.'
+        ...     def finish(self, round, mean, rng):
+        ...         return mean.with_trainable(0.5 * mean.trainable_weights)
+        >>> RunConfig(method=Halved(server_optimizer="adam")).method.server_optimizer
+        'adam'
+    """
 
     server_optimizer: ServerOptimizer = option(
         "sgd", "what the server does with the mean update: apply it (sgd), or feed an optimiser of its own with it"
@@ -213,7 +299,14 @@ class Averaging(Method):
         return self.server_optimizer != "sgd" or self.server_lr not in (None, 1)
 
     def fit(self, model: SparseModel) -> Fit:
-        """What a client is asked to train."""
+        """What a client is asked to train.
+
+        Args:
+            model: what the server sent.
+
+        Returns:
+            The request.
+        """
         return Fit(model)
 
     def client(self, round: int, model: SparseModel, me: ClientContext | None = None) -> Client:
@@ -258,7 +351,16 @@ class Averaging(Method):
         return (after, state) if state else after
 
     def finish(self, round: int, mean: SparseModel, rng: np.random.Generator) -> SparseModel:
-        """The next model, from the averaged one."""
+        """What follows the mean and the server's optimiser.
+
+        Args:
+            round: the round.
+            mean: the averaged model.
+            rng: the server's own randomness in this round.
+
+        Returns:
+            The next model.
+        """
         return mean
 
 

@@ -94,11 +94,15 @@ def _check_request(request: object, model: SparseModel, blame: Blaming) -> None:
             f"ask with a linear that is None or {model.layout.trainable:,} finite numbers, one per trainable entry",
             problem,
         )
+    if isinstance(request, Fit) and not (isinstance(request.power, Real) and 1 <= request.power < float("inf")):
+        raise blame.wrong("ask with a power that is a number, 1 or more", request.power)
     if isinstance(request, Score):
         if request.by not in ("gradient", "hessian-gradient", "squares"):
             raise blame.wrong("score by gradient, hessian-gradient or squares", request.by)
         if not (isinstance(request.per_class, Integral) and request.per_class >= 1):
             raise blame.wrong("score with a whole number of samples per class, at least 1", request.per_class)
+        if not (isinstance(request.samples, Integral) and request.samples >= 0):
+            raise blame.wrong("score with a whole number of samples, 0 or more", request.samples)
         if not (isinstance(request.temperature, Real) and request.temperature):
             raise blame.wrong("score with a temperature that is a number other than 0", request.temperature)
 

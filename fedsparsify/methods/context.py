@@ -22,6 +22,10 @@ class ClientContext:
         state: what the client's last update kept (`Update.keep`); empty at first. Pruned entries are zero.
         received: what the server sent beside the model: the parts of its state that `Method.broadcasts` names.
             Before the server has them, they are absent.
+        labels: the client's targets, for `class_counts`; these four are filled in by the run.
+        classes: number of classes of the run.
+        seed: of `rng`.
+        count: number of the client's samples, for `samples`.
 
     Example:
         >>> import numpy as np

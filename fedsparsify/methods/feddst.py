@@ -14,7 +14,7 @@ stratified batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -96,17 +96,21 @@ class FedDST(Method):
         )
 
 
-def budgets(layout: Layout, sparsity: float) -> list[int]:
-    """How many entries each tensor keeps: ERK's share of weight tensors, all of the others; their sum is exact."""
+def budgets(layout: Layout, sparsity: float, spared: Collection[str] = ()) -> list[int]:
+    """How many entries each tensor keeps: ERK's share of weight tensors, all of the others and of the spared ones."""
     sizes = np.array([spec.size for spec in layout.tensors])
-    raw = np.array([sum(spec.shape) / spec.size if len(spec.shape) > 1 else np.inf for spec in layout.tensors])
+    pruned = [len(spec.shape) > 1 and spec.name not in spared for spec in layout.tensors]
+    raw = np.array(
+        [sum(spec.shape) / spec.size if one else np.inf for one, spec in zip(pruned, layout.tensors, strict=True)]
+    )
     left = layout.trainable - int(sparsity * layout.trainable)
     dense = np.isinf(raw)
     while True:
         budget = left - int(sizes[dense].sum())
         if budget < 0:
             raise ConfigError(
-                f"method.sparsity leaves {left:,} entries, fewer than the biases and norms that FedDST never prunes. "
+                f"method.sparsity leaves {left:,} entries, fewer than the {int(sizes[dense].sum()):,} of "
+                f"{', '.join(['biases', 'norms', *spared])}, which the method never prunes. "
                 f"Received: {sparsity!r}."
             )
         shares = np.where(dense, 0.0, raw * sizes)

@@ -19,7 +19,13 @@ from .base import Averaging, Method
 
 @dataclass(frozen=True, kw_only=True)
 class Selecting(Method):
-    """Base of the methods that keep the highest scores, with their options; a subclass says who prunes, and when."""
+    """Base of the methods that keep the highest scores, with their options; a subclass says who prunes, and when.
+
+    Example:
+        >>> from fedsparsify.methods import Gradual, Purging, Selecting
+        >>> issubclass(Gradual, Purging) and issubclass(Purging, Selecting)
+        True
+    """
 
     sparsity: float = option(0.9, "final sparsity S_T, a fraction in [0, 1)")
     score: str = option(
@@ -51,15 +57,39 @@ class Selecting(Method):
             self.scores(model, np.random.default_rng(0))
 
     def least(self, model: SparseModel) -> Least:
-        """The fewest entries that tensors keep."""
+        """The fewest entries that tensors keep.
+
+        Args:
+            model: the model to prune.
+
+        Returns:
+            As `keep_top` takes it: pairs of a slice and a count.
+        """
         return least_kept(model.layout, self.exclude, self.min_density)
 
     def scores(self, model: SparseModel, rng: np.random.Generator) -> FloatArray:
-        """Score of each trainable weight, higher = keep. Override it for a score that needs the method's settings."""
+        """Score of each trainable weight. Override it for a score that needs the method's settings.
+
+        Args:
+            model: the model to prune.
+            rng: randomness of the round.
+
+        Returns:
+            A flat array, higher = keep.
+        """
         return scored(self.score, model, rng)
 
     def purged(self, round: int, model: SparseModel, rng: np.random.Generator) -> SparseModel:
-        """The model after the round's purge."""
+        """The model after the round's purge, with the options of this method.
+
+        Args:
+            round: the round; its target sparsity is `schedule(round)`.
+            model: the model to prune.
+            rng: randomness of the round.
+
+        Returns:
+            The model with exactly the target's entries, or as it is if it is that sparse already.
+        """
         target = self.schedule(round)
         if model.pruned >= int(target * model.layout.trainable):
             return model
@@ -88,7 +118,22 @@ class Scheduled(Selecting):
 
 @dataclass(frozen=True, kw_only=True)
 class Purging(Averaging, Selecting):
-    """Base of the methods whose server prunes: weighted mean, then keep the highest scores."""
+    """Base of the methods whose server prunes: weighted mean, then keep the highest scores.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from fedsparsify import RunConfig
+        >>> from fedsparsify.methods import Purging
+        >>> from fedsparsify.schedule import ConstantSchedule
+        >>> @dataclass(frozen=True, kw_only=True)
+        ... class AtOnce(Purging):
+        ...     'The final sparsity from the first round on.'
+        ...     @property
+        ...     def schedule(self):
+        ...         return ConstantSchedule(self.sparsity)
+        >>> RunConfig(method=AtOnce(sparsity=0.5)).method.schedule(1)
+        0.5
+    """
 
     def __post_init__(self) -> None:
         Selecting.__post_init__(self)
@@ -101,4 +146,16 @@ class Purging(Averaging, Selecting):
 
 @dataclass(frozen=True, kw_only=True)
 class Gradual(Scheduled, Purging):
-    """Base of the methods whose server prunes along Eq. 1."""
+    """Base of the methods whose server prunes along Eq. 1.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from fedsparsify.methods import Gradual
+        >>> @dataclass(frozen=True, kw_only=True)
+        ... class Smallest(Gradual):
+        ...     'Keep the smallest weights.'
+        ...     def scores(self, model, rng):
+        ...         return -abs(model.trainable_weights)
+        >>> Smallest(rounds=10, sparsity=0.8, end=0.5).schedule(5)
+        0.8
+    """

@@ -25,6 +25,11 @@ class Fit:
         prox: μ of a proximal term towards `model`, 0 or more.
         linear: a flat array of one number per trainable entry, which is added to the gradient of every step where
             the model is not pruned: the gradient of a linear term in the client's loss. None: there is none.
+        power: β of powerpropagation (Schwarz et al., 2021). Entries of weight tensors are trained as v, of which the
+            network takes sign(v)·|v|^β: small weights change less, and zeros not at all. All other terms of a step
+            are of v. The models of the request and of its answer hold the network's values. 1: as they are.
+        prune_inputs: a layer with pruned weights computes their gradient from its largest inputs alone, the share
+            that its weights keep (as in SparsyFed).
 
     Example:
         >>> import numpy as np
@@ -37,8 +42,15 @@ class Fit:
     epochs: int | None = None
     prox: float = 0.0
     linear: FloatArray | None = field(default=None, repr=False, compare=False)  # (trainable,)
+    power: float = field(default=1.0, repr=False)
+    prune_inputs: bool = field(default=False, repr=False)
 
     trains: ClassVar[bool] = True
+
+    @property
+    def by_autograd(self) -> bool:
+        """Whether it asks for something that only autograd on the module itself computes."""
+        return self.power != 1 or self.prune_inputs
 
 
 @dataclass(frozen=True)
@@ -51,6 +63,7 @@ class Score:
             model as it is. `squares` trains as `Fit` does and sums g² over its steps; the answer's model is the
             trained one.
         per_class: the batch has up to this many samples of each class that the client holds.
+        samples: if not 0, the batch has this many of the client's samples instead, whatever their classes.
         temperature: the batch's logits are divided by it.
         epochs: of `squares`; None: the run's setting.
 
@@ -66,9 +79,11 @@ class Score:
     per_class: int = 10
     temperature: float = 1.0
     epochs: int | None = None
+    samples: int = 0
 
     prox: ClassVar[float] = 0.0
     linear: ClassVar[None] = None
+    by_autograd: ClassVar[bool] = False
 
     @property
     def trains(self) -> bool:
@@ -123,19 +138,47 @@ class Update:
         return f"Update({self.model!r}, samples={self.samples}, loss={self.loss:.4g}{more})"
 
     def under(self, mask: BoolArray) -> Update:
-        """The same update with its model pruned to `mask`."""
+        """The same update with its model pruned.
+
+        Args:
+            mask: what is kept, of the entries that the model keeps; flat.
+
+        Returns:
+            A copy.
+        """
         return replace(self, model=self.model.under(mask))
 
     def only_scores(self, scores: Floats) -> Update:
-        """The same answer with scores and without weights: its model keeps only the statistics."""
+        """The same answer with scores and without weights: its model keeps only the statistics.
+
+        Args:
+            scores: one number per trainable entry.
+
+        Returns:
+            A copy.
+        """
         return replace(self, model=self.model.under(np.zeros(scores.size, np.bool_)), scores=scores)
 
     def keep(self, **state: Any) -> Update:
-        """The same update; the client keeps these arrays and numbers for its next round, beside what it keeps yet."""
+        """The same update; the client keeps these arrays and numbers for its next round, beside what it keeps yet.
+
+        Args:
+            state: flat arrays of one number per trainable entry, or numbers, by name.
+
+        Returns:
+            A copy.
+        """
         return replace(self, state={**(self.state or {}), **state})
 
     def send(self, **arrays: Any) -> Update:
-        """The same update with these arrays beside its model, one number per trainable entry each."""
+        """The same update with arrays beside its model; `Method.uploads` must name them.
+
+        Args:
+            arrays: flat arrays of one number per trainable entry, by name.
+
+        Returns:
+            A copy.
+        """
         return replace(self, sent={**self.sent, **arrays})
 
     @property
@@ -153,7 +196,7 @@ class Update:
     def params(self) -> int:
         """Number of values that are sent with it."""
         beside = len(self.sent) * (self.model.layout.trainable - self.model.pruned)
-        return self.model.nonzero + (0 if self.scores is None else self.scores.size) + beside
+        return self.model.nonzero + (0 if self.scores is None else int(np.count_nonzero(self.scores))) + beside
 
 
 Request: TypeAlias = Fit | Score

@@ -43,6 +43,10 @@ LOOKS = {
     "grasp": Look("GraSP", "#7A5195", "#B48AD6", ">"),
     "prunefl": Look("PruneFL", "#8C510A", "#C98F4B", "h"),
     "feddst": Look("FedDST", "#B2182B", "#EC6672", "p"),
+    "ssfl": Look("SSFL", "#3B6E22", "#8CC46C", "H"),
+    "topk": Look("Top-K", "#8A6D3B", "#CDB37F", "|"),
+    "sparsyfed": Look("SparsyFed", "#C2185B", "#F06A9B", "*"),
+    "fedrts": Look("FedRTS", "#4B3F9E", "#9C90F0", "D"),
 }
 OTHERS = (("#332288", "#8F87DD"), ("#117733", "#5BC17C"), ("#882255", "#DD7BAF"), ("#2F8F80", "#6FD0C1"))
 SEQUENCE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D", "#8C510A")

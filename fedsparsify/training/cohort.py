@@ -31,6 +31,19 @@ class Cohort:
         """The back end; chosen once."""
         return choose(self.setup)
 
+    @cached_property
+    def autograd(self) -> Backend:
+        """The back end for requests that only autograd on the module itself can answer; chosen once."""
+        return choose(self.setup, autograd=True)
+
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         """Every worker's answer to its request, in their order."""
-        return self.backend.fit(workers, requests)
+        groups: dict[bool, list[int]] = {}
+        for i, request in enumerate(requests):
+            groups.setdefault(request.by_autograd, []).append(i)
+        answers: dict[int, Update] = {}
+        for by_autograd, members in groups.items():
+            backend = self.autograd if by_autograd else self.backend
+            updates = backend.fit([workers[i] for i in members], [requests[i] for i in members])
+            answers |= dict(zip(members, updates, strict=True))
+        return [answers[i] for i in range(len(workers))]

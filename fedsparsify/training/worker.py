@@ -30,6 +30,8 @@ from .inputs import call
 from .losses import Loss, loss_of
 from .objective import Evaluation as Evaluation
 from .objective import Objective
+from .powerpropagation import Powered
+from .pruned_inputs import inputs_pruned
 from .settings import OPTIMIZER, Training
 
 SINGLE_SAMPLE = (
@@ -133,13 +135,15 @@ class Worker:
         network.load(request.model)
         network.module.train()
         pruned = ~torch.as_tensor(request.model.mask).to(network.device)
-        weights = network.weights[: network.layout.trainable]
+        values = network.weights[: network.layout.trainable]  # that the network takes; `weights` are trained
+        powered = Powered(values, network.layout, request.power) if request.power != 1 else None
+        weights = powered.weights if powered else values
         anchor = weights.clone() if request.prox else weights
         linear = None if request.linear is None else beside(request.linear, weights).masked_fill(pruned, 0)
         step, epochs = self._optimizer_step(weights, pruned), request.epochs or training.epochs
         rates = self.rates(epochs)
         left = iter(rates.tolist())
-        with seeded(self.key) if network.draws else nullcontext():
+        with seeded(self.key) if network.draws else nullcontext(), inputs_pruned(request.prune_inputs):
             for _ in range(epochs):
                 total = torch.zeros((), device=network.device)
                 order = torch.from_numpy(self.next_order()).to(network.device)
@@ -147,6 +151,8 @@ class Worker:
                     total += self._backward(batch) * len(batch)
                     if squares is not None:
                         squares.addcmul_(network.gradient, network.gradient)
+                    if powered:
+                        powered.to_weights(network.gradient)
                     gradient = network.gradient.masked_fill_(pruned, 0)
                     if request.prox:
                         gradient.add_(weights - anchor, alpha=request.prox)
@@ -155,6 +161,8 @@ class Worker:
                     if training.clip_norm:
                         gradient.mul_((training.clip_norm / (gradient.norm() + 1e-6)).clamp_(max=1))
                     step(gradient, next(left))
+                    if powered:
+                        powered.to_values()
         model = SparseModel(network.layout, network.values(), request.model.on_host().mask)
         model = model.beside(request.model.weights)
         return Update(model, self.samples, float(total) / self.samples, rates=float(rates.sum()))
@@ -198,7 +206,7 @@ class Worker:
             squares = torch.zeros_like(network.gradient)
             update = self.fit(Fit(request.model, request.epochs), squares)
             return replace(update, scores=squares.cpu().numpy())
-        batch = self._probe(request.per_class)
+        batch = self._probe(request.per_class, request.samples)
         network.load(request.model)
         network.module.train()  # as in training: at initialisation, running statistics mean nothing yet
         network.key.fill_(self.key)
@@ -211,10 +219,12 @@ class Worker:
             scores = quantity(loss, network.parameters).cpu().numpy()
         return Update(request.model, self.samples, float(loss.detach()), scores=scores)
 
-    def _probe(self, per_class: int) -> torch.Tensor:
-        """Up to `per_class` random samples of each class that the client holds; ten times as many of other targets."""
+    def _probe(self, per_class: int, samples: int) -> torch.Tensor:
+        """So many random samples; 0: up to `per_class` of each class of the client, ten times that of other targets."""
         rng = np.random.default_rng(client_seed(self._training.seed, self.round, self.client, PROBE))
         mine = rng.permutation(self._mine)
+        if samples:
+            return torch.from_numpy(mine[:samples]).to(self.network.device)
         if self._samples.y.ndim > 1 or self._samples.y.is_floating_point():
             return torch.from_numpy(mine[: PROBE_CLASSES * per_class]).to(self.network.device)
         labels = self._samples.y[torch.from_numpy(mine).to(self.network.device)].cpu().numpy()

@@ -78,7 +78,25 @@ def load(path: str | Path) -> SparseModel:
 
 
 def load_facts(path: str | Path) -> dict[str, Any]:
-    """What the file says about its model."""
+    """What the file says about its model.
+
+    Args:
+        path: a file that `save`, `Result.save` or a run wrote.
+
+    Returns:
+        JSON values: the graph, classes, preprocessing and how it was trained, as far as the file states them.
+
+    Raises:
+        WireError: if there is no such file, or it is damaged or not a model file.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedsparsify import SparseModel, save
+        >>> from fedsparsify.wire.artefact import load_facts
+        >>> save("mine.fsz", SparseModel.of({"w": np.ones(3)}), {"note": "three ones"})
+        >>> load_facts("mine.fsz")["note"]
+        'three ones'
+    """
     return _open(Path(path), unpack_survivors)[2]
 
 

@@ -74,12 +74,11 @@ def test_a_sweep_that_is_no_table():
 
 @pytest.fixture
 def noisy(elsewhere):
-    """The README's own method."""
-    readme = Path(__file__).parents[2] / "README.md"
-    (elsewhere / "noisy_of_the_readme.py").write_text(
-        re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)[1]
-    )
-    return "noisy_of_the_readme:Noisy"
+    """The first method of docs/extending.md."""
+    page = Path(__file__).parents[2] / "docs" / "extending.md"
+    [text] = re.findall(r"```python\n(# mine\.py.*?)```", page.read_text(), re.DOTALL)
+    (elsewhere / "noisy_of_the_docs.py").write_text(text)
+    return "noisy_of_the_docs:Noisy"
 
 
 @pytest.mark.parametrize("key", ["noise", "method.noise"])
@@ -97,7 +96,7 @@ def test_several_methods_of_which_one_has_the_setting(noisy):
     assert [planned.name for planned in runs] == [
         "fedavg",
         *("random_sparsity-0.5", "random_sparsity-0.8"),
-        *(f"noisy_of_the_readme-Noisy_noise-{n}_sparsity-{s}" for n in (0.1, 0.2) for s in (0.5, 0.8)),
+        *(f"noisy_of_the_docs-Noisy_noise-{n}_sparsity-{s}" for n in (0.1, 0.2) for s in (0.5, 0.8)),
     ]
     with pytest.raises(ConfigError, match=r"cannot vary 'noize'. Did you mean 'noise'"):
         expand(SMALL | {"sweep": {"method": ["fedavg", noisy], "noize": [0.1, 0.2]}})

@@ -74,6 +74,7 @@ SETTINGS = {
     "grasp": {"probe": "all"},
     "prunefl": {"readjust": 1},
     "feddst": {"readjust": 1, "end": 9, "sparsity": 0.8},
+    "fedrts": {"readjust": 1, "end": 9, "sparsity": 0.8},
     **{f"{__name__}:{kind.__name__}": {} for kind in (Wary, Hiding)},
 }
 

@@ -111,5 +111,5 @@ def test_mistakes():
     for settings in ({"alpha": 1.0}, {"readjust": 0}, {"end": -1}, {"settle": 0}, {"sparsity": 80}, {"per_class": 0}):
         with pytest.raises(ConfigError, match="Received"):
             RunConfig(method={"name": "feddst", **settings})
-    with pytest.raises(ConfigError, match="fewer than the biases"):
+    with pytest.raises(ConfigError, match="fewer than the 9 of biases, norms, which"):
         budgets(layout((2, 2), (9,)), 0.9)

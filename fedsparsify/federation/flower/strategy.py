@@ -40,17 +40,30 @@ MANY_ROUNDS = 1000  # for which settings are checked where the rounds are not kn
 class SparseStrategy(FedAvg):
     """Trains a model that is sparser from round to round. Its clients need `ClientApp(mods=[sparse_mod])`.
 
-    `rounds` is what the method's schedule is made for. Left out, it is what `start` is given as `num_rounds`; given, it
-    must be the same. `settings` are the method's own, and those of `FedAvg` go by their names. So do a run's settings
-    of merging (`merge`, `hostile`, `max_samples`, `norm_bound`) and of differential privacy (`epsilon`, `delta`,
-    `dp_noise`, `dp_clip`), which needs `clients`, the number of nodes in all. The metrics of a round say its
-    `sparsity`, and how many bytes its models took or, of a private run, its `epsilon`. Those of an evaluation at
-    clients say, beside the mean of each metric, its `-worst` client and its `-spread`, the standard deviation over
-    clients.
+    The metrics of a round say its `sparsity`, and the bytes of its models or, of a private run, its `epsilon`. Those of
+    an evaluation at clients say the mean of each metric, its `-worst` client and its `-spread` over clients.
 
     A node's failure (an error, a damaged answer, metrics that do not fit the others') is logged and left out of the
     round. A run none of whose clients has the mod stops in its first round. Other strategies cannot be wrapped around
     this one: derive a class from it instead.
+
+    Args:
+        method: a name in `METHODS`, `module:Class`, or a `Method`.
+        sparsity: the method's final sparsity; None: its default.
+        rounds: what the method's schedule is made for: the `num_rounds` of `start`, which None stands for.
+        settings: other settings of the method.
+        seed: of everything random at the server.
+        clients: number of nodes in all; differential privacy needs it.
+        fedavg: arguments of Flower's `FedAvg` by name, a run's settings of merging (`merge`, `hostile`, `max_samples`,
+            `norm_bound`) and of differential privacy (`epsilon`, `delta`, `dp_noise`, `dp_clip`).
+
+    Raises:
+        ConfigError: if a setting is out of range, or the method needs more than a training loop can give.
+
+    Example:
+        >>> from fedsparsify.federation.flower import SparseStrategy
+        >>> SparseStrategy("fedsparsify-global", sparsity=0.95, min_train_nodes=3, merge="median").min_train_nodes
+        3
     """
 
     def __init__(

@@ -26,6 +26,7 @@ from .sparse import Sparse
 from .stacked import Dense, Gpu, Mapped
 
 BACKENDS: tuple[type[Backend], ...] = (Native, Sparse, Gpu, Dense, Mapped, Threads, OneByOne)  # fastest first
+BY_AUTOGRAD: tuple[type[Backend], ...] = (Threads, OneByOne)  # on the module itself
 # The largest difference from autograd's, of a tensor's update and of the loss, relative to them. On a CPU, products in
 # another order. On a GPU, thirteen layers amplify the rounding of their products: for vgg16 of noise, updates of the
 # first layer were measured to differ by 0.01 in fp32, 0.2 in tf32 and 0.5 in bf16. Another network differs by about 1.
@@ -34,10 +35,10 @@ SMALL = 1e-2  # a tensor whose update is a smaller share of all updates is compa
 PROBES = 2  # rounding may decide whether a ReLU is active in one comparison, hardly in two
 
 
-def choose(setup: Setup) -> Backend:
-    """The first back end that takes the network and trains it as autograd does."""
+def choose(setup: Setup, autograd: bool = False) -> Backend:
+    """The first back end that takes the network and trains it as autograd does; or that trains it by autograd."""
     for kind in BACKENDS:
-        if kind.refusal(setup) is not None:
+        if (autograd and kind not in BY_AUTOGRAD) or kind.refusal(setup) is not None:
             continue
         backend = kind(setup)
         reason = _checked(kind, backend, setup) if backend.checked else None

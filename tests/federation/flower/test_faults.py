@@ -40,7 +40,12 @@ def same(one: SparseModel, other: SparseModel) -> bool:
 
 
 # So that scores travel, masks regrow, and one-shot pruning has something to tune.
-SOON = {"prunefl": {"readjust": 2}, "feddst": {"readjust": 2, "end": 9}, "oneshot-ft": {"tune": 2}}
+SOON = {
+    "prunefl": {"readjust": 2},
+    "feddst": {"readjust": 2, "end": 9},
+    "fedrts": {"readjust": 2, "end": 9},
+    "oneshot-ft": {"tune": 2},
+}
 
 
 @pytest.mark.parametrize("method", METHODS)
