@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -79,10 +80,6 @@ def check_flags(words: list[str]) -> None:
 @pytest.mark.flower
 def test_the_federation_of_the_tutorial(elsewhere, fedsparsify):
     """Its server and its three clients as processes, as a reader starts them."""
-    import subprocess
-
-    from federation.flower.real import FEDSPARSIFY
-
     play(TUTORIAL, elsewhere, fedsparsify)
     parts = {"bench": [], "server": [], "client": [], "after": []}
     for block in blocks(TUTORIAL):
@@ -95,11 +92,14 @@ def test_the_federation_of_the_tutorial(elsewhere, fedsparsify):
         for block in (*parts["server"], *parts["client"]):
             [words] = block.commands
             with (elsewhere / f"log-{len(started)}").open("wb") as log:
-                started.append(subprocess.Popen([*FEDSPARSIFY, *words[1:]], stdout=log, stderr=log))
+                started.append(subprocess.Popen([sys.executable, "-m", *words], stdout=log, stderr=log))
         assert started[0].wait(400) == 0, (elsewhere / "log-0").read_text()
     finally:
         for process in started:
             process.terminate()
         for process in started:
             process.wait(30)
-    exec(parts["after"][0].text, {})
+    names: dict[str, object] = {}
+    exec(parts["after"][0].text, names)
+    assert (names["served"].mask == names["simulated"].mask).all()
+    assert abs(names["served"].weights - names["simulated"].weights).max() < 1e-5
