@@ -25,6 +25,7 @@ exclude_patterns = [".*", "**/.*", "build", "site", "results", "runs", "tests", 
 
 myst_enable_extensions = ["colon_fence", "deflist", "attrs_inline"]
 myst_heading_anchors = 4
+smartquotes = False  # flags begin with two hyphens
 suppress_warnings = ["myst.header"]  # CHANGELOG.md and examples may begin below level 1
 
 default_role = "code"  # docstrings write `name`

@@ -41,11 +41,17 @@ def setup(app: Any) -> None:
 
 
 def plain(lines: list[str]) -> None:
-    """A docstring's `code` in the form that reStructuredText has for it; examples stay as they are."""
-    lines[:] = [
-        line if line.lstrip().startswith((">>>", "...")) else re.sub(r"(?<![`:])`([^`]+)`(?!`)", r"``\1``", line)
-        for line in lines
-    ]
+    """A docstring's `code` in the form that reStructuredText has for it, and nothing else marked; examples stay."""
+    example = False
+    for number, line in enumerate(lines):
+        example = bool(line.strip()) and (example or line.lstrip().startswith(">>>"))
+        if not example:
+            pieces = re.split(r"(``.+?``|`[^`]+`)", line)
+            coded = (
+                f"``{piece.strip('`')}``" if piece[:1] == "`" else re.sub(r"[|*]", r"\\\g<0>", piece)
+                for piece in pieces
+            )
+            lines[number] = "".join(coded)
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
