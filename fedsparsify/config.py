@@ -81,7 +81,9 @@ class RunConfig(MergeSettings, Training):
     participation: float = option(1.0, "fraction of the clients that take part in a round")
     min_clients: int = option(1, "a round with fewer usable answers stops the run")
     split: str = option(
-        "iid", "how samples are divided among clients: iid, classes:K, dirichlet:ALPHA, column or module:function"
+        "iid",
+        "how samples are divided among clients: iid, classes:K, dirichlet:ALPHA, dirichlet-equal:ALPHA, column or "
+        "module:function",
     )
     metrics: tuple[str, ...] = option(
         (), "what models are measured by, such as accuracy,macro-f1 or module:function; none: the usual of the loss"

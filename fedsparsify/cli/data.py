@@ -28,7 +28,8 @@ from .screen import Screen
 @click.option(
     "--split",
     default=None,
-    help="show which client would hold what: iid, classes:K, dirichlet:ALPHA, column or module:function",
+    help="show which client would hold what: iid, classes:K, dirichlet:ALPHA, dirichlet-equal:ALPHA, column or "
+    "module:function",
 )
 @click.option("--clients", default=10, show_default=True, help="clients to divide among")
 @click.option("--seed", default=1990, show_default=True, help="seed of the division")

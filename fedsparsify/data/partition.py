@@ -11,7 +11,13 @@ from ..errors import ConfigError, DataError, nearest
 from ..plugins import call_named, describes_object, load_named
 
 Indices: TypeAlias = NDArray[np.int64]
-KINDS = {"iid": "iid", "classes": "classes:K", "dirichlet": "dirichlet:ALPHA", "column": "column"}
+KINDS = {
+    "iid": "iid",
+    "classes": "classes:K",
+    "dirichlet": "dirichlet:ALPHA",
+    "dirichlet-equal": "dirichlet-equal:ALPHA",
+    "column": "column",
+}
 OWN = "module:function"
 MOST_SEEDS = 2**63
 DRAWS = 100  # Dirichlet draws in which every client must get a sample at least once
@@ -23,12 +29,14 @@ def partition(
     """Divide samples among clients. Every sample goes to one client; no client is empty.
 
     Args:
-        labels: one target per sample; `classes:K` and `dirichlet:ALPHA` need integer classes.
+        labels: one target per sample; `classes:K` and both `dirichlet` splits need integer classes.
         clients: how many clients there are.
         how: `iid` (at random, equal sizes), `classes:K` (K classes per client; the same for every seed),
-            `dirichlet:ALPHA` (each class in random proportions; a smaller ALPHA is more uneven), `column` (by `column`)
-            or `module:function` of your own: called with (labels, clients, seed), it returns one array of sample
-            numbers per client, or one client number per sample.
+            `dirichlet:ALPHA` (each class in random proportions; a smaller ALPHA is more uneven),
+            `dirichlet-equal:ALPHA` (the same with equal sizes: each client draws its own proportions of the classes,
+            and takes what others before it left of them), `column` (by `column`) or `module:function` of your own:
+            called with (labels, clients, seed), it returns one array of sample numbers per client, or one client
+            number per sample.
         seed: of the random draws.
         column: who holds each sample, for `column`: numbers or names. Clients are numbered in their sorted order.
 
@@ -54,7 +62,7 @@ def partition(
     rng = np.random.default_rng(seed)
     if flat.ndim == 1 and flat.dtype.kind == "f" and np.isin(flat, (0, 1)).all():
         flat = flat.astype(np.int64)  # yes or no
-    if kind in ("classes", "dirichlet") and (flat.ndim != 1 or flat.dtype.kind not in "iub"):
+    if kind in ("classes", "dirichlet", "dirichlet-equal") and (flat.ndim != 1 or flat.dtype.kind not in "iub"):
         raise DataError(
             f"split {how} needs one class per sample. Received: targets of {flat.dtype}, {flat.shape}. "
             f"Use iid, column, or a function of your own, {OWN}."
@@ -67,6 +75,8 @@ def partition(
         parts = _by_function(how, flat, clients, seed)
     elif kind == "classes":
         parts = _by_classes(flat, clients, int(value))
+    elif kind == "dirichlet-equal":
+        parts = _by_dirichlet_of_equal_sizes(flat, clients, value, rng)
     else:
         parts = _by_dirichlet(flat, clients, value, rng)
     return [np.asarray(part, np.int64) for part in parts]
@@ -148,6 +158,29 @@ def _by_dirichlet(labels: NDArray[Any], clients: int, alpha: float, rng: np.rand
         f"split dirichlet:{alpha:g} left some of {clients} clients empty in each of {DRAWS} draws. "
         f"Use a larger ALPHA or fewer clients."
     )
+
+
+def _by_dirichlet_of_equal_sizes(
+    labels: NDArray[Any], clients: int, alpha: float, rng: np.random.Generator
+) -> list[Indices]:
+    """Client by client, draw classes without replacement in proportions of the client's own, from Dirichlet(alpha).
+
+    The split of ZeroFL and SparsyFed (Reddi et al., 2021). A class that is used up counts no more. The last clients
+    take what is left, whatever their proportions.
+    """
+    names, sizes = np.unique(labels, return_counts=True)
+    piles = [rng.permutation(np.flatnonzero(labels == name)) for name in names]
+    taken, parts = np.zeros(names.size, np.int64), []
+    for size in [part.size for part in np.array_split(labels, clients)]:
+        shares, before = rng.dirichlet(np.full(names.size, alpha)), taken.copy()
+        while need := size - int((taken - before).sum()):
+            left = sizes - taken
+            wanted = np.where(left > 0, shares, 0.0)
+            if not wanted.sum() > 0:
+                wanted = left.astype(np.float64)
+            taken += np.minimum(rng.multinomial(need, wanted / wanted.sum()), left)
+        parts.append(np.concatenate([pile[a:b] for pile, a, b in zip(piles, before, taken, strict=True)]))
+    return parts
 
 
 def _by_column(column: ArrayLike | None, clients: int) -> list[Indices]:

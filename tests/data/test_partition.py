@@ -45,7 +45,9 @@ def test_the_last_clients_never_have_to_take_a_class_twice():
 @given(
     labels=st.lists(st.integers(0, 4), min_size=30, max_size=120).map(np.array),
     clients=st.integers(1, 8),
-    how=st.sampled_from(["iid", "classes:2", "classes:3", "classes:5", "dirichlet:0.5", "dirichlet:100"]),
+    how=st.sampled_from(
+        ["iid", "classes:2", "classes:3", "classes:5", "dirichlet:0.5", "dirichlet-equal:0.1", "dirichlet-equal:9"]
+    ),
     seed=st.integers(0, 5),
 )
 def test_a_partition_covers_everything_once_and_leaves_no_client_empty(labels, clients, how, seed):
@@ -60,6 +62,8 @@ def test_a_partition_covers_everything_once_and_leaves_no_client_empty(labels, c
     assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True))
     if how.startswith("classes"):
         assert all(len(classes_of(part, labels)) == int(how[-1]) for part in parts)
+    if how.startswith(("iid", "dirichlet-equal")):
+        assert max(part.size for part in parts) - min(part.size for part in parts) <= 1
 
 
 def test_iid_parts_are_equal_and_shuffled():
@@ -73,6 +77,17 @@ def test_dirichlet_skews_more_for_smaller_alpha():
         return np.std(holdings(BALANCED, partition(BALANCED, 10, how, 1), 10))
 
     assert spread("dirichlet:0.1") > 2 * spread("dirichlet:10")
+
+
+def test_dirichlet_of_equal_sizes():
+    def held(alpha):
+        return holdings(BALANCED, partition(BALANCED, 20, f"dirichlet-equal:{alpha}", 1), 10)
+
+    assert {*held(0.1).sum(1)} == {*held(1000).sum(1)} == {100}
+    assert np.abs(held(1000)[:-1] - 10).max() < 15  # near IID; the last client takes what is left
+    assert (held(0.1) == 0).mean() > 0.5
+    literal = partition([0, 0, 0, 1, 1, 1], 2, "dirichlet-equal:1e-9", seed=0)  # one class per client
+    assert sorted(classes_of(part, np.repeat([0, 1], 3)) for part in literal) == [[0], [1]]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +104,8 @@ def test_dirichlet_skews_more_for_smaller_alpha():
         (10, "classes:2.5", ConfigError, "form classes:K"),
         (10, "dirichlet:-1", ConfigError, "positive"),
         (10, "dirichlet:inf", ConfigError, "positive"),
+        (10, "dirichlet-equal:0", ConfigError, "dirichlet-equal:ALPHA takes a positive"),
+        (10, "dirichlet-equals:1", ConfigError, "Did you mean 'dirichlet-equal'?"),
         (10, "iid:3", ConfigError, "form iid"),
     ],
 )

