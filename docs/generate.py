@@ -136,17 +136,16 @@ def methods() -> str:
 
 
 def operations() -> str:
-    """Every operation of a graph: how PyTorch and ONNX spell it, and what it may have."""
+    """Every operation of a graph: how PyTorch spells it, what it computes and which attributes it has."""
 
-    def row(name: str) -> tuple[str, ...]:
+    def row(name: str) -> tuple[str, str, str]:
         op = OPERATIONS[name]
-        modules = ", ".join(f"`nn.{module}`" for module in op.modules)
-        functions = ", ".join(f"`{function}`" for function in op.functions)
-        about = inspect.getdoc(type(op)) or ""
-        return f"`{name}`", modules or "–", functions or "–", ", ".join(f"`{a}`" for a in op.attributes) or "–", about
+        spelled = [f"`nn.{module}`" for module in op.modules] + [f"`{function}`" for function in op.functions]
+        kept = ", ".join(f"`{attribute}`" for attribute in op.attributes)
+        about = " ".join((inspect.getdoc(type(op)) or "").split("\n\n")[0].split())
+        return f"`{name}`", ", ".join(spelled) or "–", about + f" Attributes: {kept}." * bool(kept)
 
-    head = ("operation", "modules of PyTorch", "functions and methods", "attributes", "what it computes")
-    return table(head, map(row, OPERATIONS))
+    return table(("operation", "in PyTorch", "what it computes"), map(row, OPERATIONS))
 
 
 def names(*wanted: str) -> str:
