@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test kernels long slow chaos fuzz check docs clean
+.PHONY: run test kernels long slow chaos fuzz check docs dist clean
 
 run: .venv/ready
 	$(BIN)/fedsparsify run
@@ -46,6 +46,15 @@ docs: .venv/ready
 	cp docs/start.html build/site-extra/index.html
 	$(BIN)/sphinx-build -W --keep-going -q -c docs -d build/doctrees . site
 	$(BIN)/python docs/check_site.py site
+
+# dist/: an sdist; of it a wheel with compiled kernels (Linux on x86-64), and one without, for all other machines. Then both are installed outside of the tree.
+dist: .venv/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt build setuptools twine
+	rm -rf dist build/lib build/bdist.*
+	$(BIN)/python -m build --no-isolation
+	FEDSPARSIFY_WITHOUT_IMAGES=1 $(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist dist/*.tar.gz
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/pytest -m dist -n 2
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

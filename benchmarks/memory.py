@@ -1,7 +1,7 @@
 """Memory that engines hold while they serve, and the room that they take on a disk.
 
     python benchmarks/memory.py serving model.fsz:3x32x32 [--deepsparse PYTHON]
-    python benchmarks/memory.py installed                a fresh environment for each package, from the index of pip
+    python benchmarks/memory.py installed [NAME …]       a fresh environment for each package, from the index of pip
 
 Serving: each engine in a process of its own, started several times; the median of the resident peaks (VmHWM).
 """
@@ -9,9 +9,11 @@ Serving: each engine in a process of its own, started several times; the median 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -51,22 +53,34 @@ def serving(text: str, deepsparse: str | None) -> None:
                     print(f"{engine:>12} batch {batch:<3} {what}", flush=True)
 
 
-def installed() -> None:
-    """Megabytes that each package adds to an empty environment, with all that it needs."""
+def installed(names: Sequence[str]) -> None:
+    """Megabytes that each package adds to an empty environment, with all that it needs.
+
+    Ours is the wheel that `make dist` built, where there is one. torch is that of constraints.txt: its CPU build.
+    """
+    (ours,) = (*(ROOT / "dist").glob("*manylinux*.whl"),)[:1] or (ROOT,)
     wanted = {
-        "fedsparsify[infer]": [f"{ROOT}[infer]"],
+        "fedsparsify": [f"{ours}"],
+        "fedsparsify[infer]": [f"{ours}[infer]"],
+        "fedsparsify[train]": [f"{ours}[train]"],
+        "fedsparsify[all]": [f"{ours}[all]"],
         "onnxruntime": ["onnxruntime"],
         "openvino": ["openvino"],
         "torch": ["torch"],
     }
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}  # pip looks there too
     pins = ["--constraint", str(ROOT / "constraints.txt")]
+    if unknown := {*names} - {*wanted}:
+        raise SystemExit(f"packages are {', '.join(wanted)}. Received: {', '.join(unknown)}.")
     for name, packages in wanted.items():
+        if names and name not in names:
+            continue
         with TemporaryDirectory() as folder:
             venv.create(folder, with_pip=True)
             (site,) = Path(folder).glob("lib/python*/site-packages")
             before = {path.name for path in site.iterdir()}
             command = [f"{folder}/bin/pip", "install", "--quiet", "--no-cache-dir", "--no-compile", *pins, *packages]
-            subprocess.run(command, check=True)
+            subprocess.run(command, check=True, env=env)
             sizes = {path.name: _size(path) for path in site.iterdir() if path.name not in before}
             largest = sorted(sizes, key=lambda part: -sizes[part])[:4]
             parts = ", ".join(f"{part} {sizes[part] / 1e6:.0f}" for part in largest)
@@ -81,15 +95,15 @@ def main() -> None:
     """One of the two measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["serving", "installed"])
-    parser.add_argument("model", nargs="?", help="FILE:SHAPE")
+    parser.add_argument("names", nargs="*", help="serving: FILE:SHAPE; installed: packages, all where none is named")
     parser.add_argument("--deepsparse", help="the Python of an environment with DeepSparse and onnx")
     options = parser.parse_args()
     if options.what == "installed":
-        installed()
-    elif options.model is None:
+        installed(options.names)
+    elif len(options.names) != 1:
         parser.error("serving needs a model, such as model.fsz:3x32x32")
     else:
-        serving(options.model, options.deepsparse)
+        serving(options.names[0], options.deepsparse)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     from fedsparsify import Engine, RunConfig, run
 
     result = run(RunConfig(data="digits", sparsity=0.95), out="runs/mine")    # needs torch
-    logits = Engine("runs/mine/model.fsz").run(images)                        # needs numba
+    logits = Engine("runs/mine/model.fsz").run(images)                        # needs numpy alone
 
 | to | use |
 |---|---|

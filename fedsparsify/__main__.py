@@ -14,8 +14,8 @@ from .text import plain
 MESSAGE = 3000  # letters of an error
 
 EXTRAS = {
-    "numba": "infer",
-    "llvmlite": "infer",
+    "numba": "compile",
+    "llvmlite": "compile",
     "torch": "train",
     "matplotlib": "report",
     "flwr": "flower",

@@ -114,7 +114,7 @@ ALLOWED = {
     },
     "ops": {"errors", "graph"},
     "wire": {"errors", "model", "graph", "ops"},
-    "native": set(),
+    "native": {"errors", "notices"},
     "inference": {"arrays", "errors", "graph", "model", "native", "ops", "preprocessing", "wire"},
     "keyed": set(),
     "networks": {"errors", "graph", "inference", "keyed", "model", "notices", "ops", "plugins", "wire"},

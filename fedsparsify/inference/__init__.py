@@ -1,4 +1,4 @@
-"""Run sparse models fast, with numpy and numba alone."""
+"""Run sparse models fast, with numpy alone."""
 
 from .engine import Engine
 

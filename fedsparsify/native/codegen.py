@@ -1,12 +1,10 @@
 """Machine code of compiled functions, made by numba.
 
-Importing this takes long and much memory: code_images.py does so only where no code image was kept.
+Importing this takes long and much memory: code_images.py does so only where there is no code image.
 """
 
 from __future__ import annotations
 
-import platform
-import sys
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -14,11 +12,15 @@ from typing import Any
 from llvmlite import binding
 from numba import config, njit, types
 
+from ..notices import notice
 from .code_images import CodeImage, made_of
 from .compiled import OPTIONS
+from .levels import highest_allowed
 from .linking import LinkError, link
+from .machine import LINUX_X86_64 as LINKED  # elsewhere numba's own cache must do
 
-LINKED = sys.platform == "linux" and platform.machine() == "x86_64"  # elsewhere numba's own cache must do
+if (_level := highest_allowed()) is not None:  # before numba compiles for the first time
+    config.CPU_NAME, config.CPU_FEATURES = _level.name, _level.features
 
 
 class Code:
@@ -26,10 +28,10 @@ class Code:
 
     def __init__(self, code: CodeImage, lanes: int) -> None:
         module = import_module(code.module)
-        self._made = [
-            _compiled(function, words, made_of(code))
-            for function, words in zip(module.entries(lanes), code.words, strict=True)
-        ]
+        functions = [_function(entry, made_of(code)) for entry in module.entries(lanes)]
+        if not all(_kept(function) for function in functions):
+            notice(f"the {code.name} kernels are compiled for this processor, once: ten seconds to two minutes.")
+        self._made = [_compiled(*pair) for pair in zip(functions, code.words, strict=True)]
         self._names = [made.fndesc.llvm_func_name for made in self._made]
 
     def addresses(self) -> list[int]:
@@ -44,19 +46,32 @@ class Code:
         for made in self._made[1:]:
             module.link_in(binding.parse_assembly(made.library.get_llvm_str()))
         processor = config.CPU_NAME or binding.get_host_cpu_name()
-        features = config.CPU_FEATURES or binding.get_host_cpu_features().flatten()
+        features = config.CPU_FEATURES
+        if features is None:
+            features = binding.get_host_cpu_features().flatten()
         target = binding.Target.from_triple(binding.get_process_triple())
         machine = target.create_target_machine(processor, features, opt=3, reloc="pic", codemodel="small")
         return link(machine.emit_object(module), self._names)
 
 
-def _compiled(function: Any, words: int, stamp: object) -> Any:
-    """A function of so many 64-bit words; where no code image can be made, numba keeps what it compiles."""
-    made = njit(**OPTIONS)(function)
+def _function(entry: Any, stamp: object) -> Any:
+    """A function that numba is to compile; where no code image can be made, numba keeps what it compiles."""
+    made = njit(**OPTIONS)(entry)
     if not LINKED:
         with suppress(RuntimeError):  # numba finds no folder that it may write to
             made.enable_caching()
             made._cache._cache_file._source_stamp = stamp  # numba itself would look at this one file alone
-    made.compile((types.int64,) * words)
-    (found,) = made.overloads.values()
+    return made
+
+
+def _kept(function: Any) -> bool:
+    """Whether numba has kept an earlier compilation of a function."""
+    file = getattr(function._cache, "_cache_file", None)
+    return file is not None and bool(file._load_index())
+
+
+def _compiled(function: Any, words: int) -> Any:
+    """A function of so many 64-bit words."""
+    function.compile((types.int64,) * words)
+    (found,) = function.overloads.values()
     return found

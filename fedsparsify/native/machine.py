@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from functools import cache
 from pathlib import Path
 
+from .levels import Level, levels_of
+
+LINUX_X86_64 = sys.platform == "linux" and os.uname().machine == "x86_64" and sys.maxsize > 2**32
+LINUX_NAMES = {"bmi": "bmi1", "lzcnt": "abm"}  # of features that LLVM calls by another name
 UNKNOWN_MEMORY = 4 << 30  # bytes, where the system does not say
 
 
@@ -16,10 +21,14 @@ def cores_here() -> int:
     return os.cpu_count() or 1
 
 
+def levels_here() -> list[Level]:
+    """The levels of kernels that this processor runs, best first."""
+    return levels_of(_features())
+
+
 def lanes_here() -> int:
     """Floats in the widest vector: 16 with AVX-512, 8 with AVX2, else 4."""
-    features = _features()
-    return 16 if "avx512f" in features else 8 if {"avx2", "fma"} <= features else 4
+    return levels_here()[0].lanes
 
 
 @cache
@@ -38,7 +47,7 @@ def _features() -> set[str]:
         return set(known.split())
     from llvmlite import binding
 
-    return {name for name, has in binding.get_host_cpu_features().items() if has}
+    return {LINUX_NAMES.get(name, name) for name, has in binding.get_host_cpu_features().items() if has}
 
 
 def memory_here() -> int:

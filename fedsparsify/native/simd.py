@@ -80,8 +80,8 @@ class Emitter:
         return self.builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, self.lanes), None))
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
-        """a·b + c, rounded once."""
-        name = f"llvm.fma.v{self.lanes}f32"
+        """a·b + c, rounded once where the processor has the instruction; where not, `llvm.fma` would call a library."""
+        name = f"llvm.fmuladd.v{self.lanes}f32"
         kind = ir.FunctionType(self.vector, [self.vector] * 3)
         known = self.builder.module.globals.get(name)
         return self.builder.call(known or ir.Function(self.builder.module, kind, name), [a, b, c])

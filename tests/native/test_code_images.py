@@ -18,10 +18,11 @@ from fedsparsify.errors import ModelError
 from fedsparsify.inference.runtime import native_calls as native
 from fedsparsify.inference.runtime.native_calls import ACTIVATION_FILES, INFERENCE_CODE
 from fedsparsify.native import code_images, codegen, machine
-from fedsparsify.native.code_images import PACKAGE, SHARED, CodeImage, Damaged, keep, made_of, mapped
+from fedsparsify.native.code_images import PACKAGE, SHARED, CodeImage, made_of
+from fedsparsify.native.image_files import Damaged, keep, mapped
 from fedsparsify.native.linking import LinkError, link
 from fedsparsify.native.machine import lanes_here
-from fedsparsify.training.native.perceptrons import KERNELS as TRAINING
+from fedsparsify.training.native.kernel_code import CONVOLUTIONS, PERCEPTRONS
 
 linked = pytest.mark.skipif(not codegen.LINKED, reason="images are made on Linux on x86-64 only")
 
@@ -101,8 +102,8 @@ def fresh(lanes: int) -> Any:
 def test_an_image_runs_from_its_file(tmp_path: Path) -> None:
     """Code that reads a table of its own and calls a function of its own: two relocations."""
     image, places = link(object_file(TWO), ["first", "second"])
-    keep(SOME, tmp_path / "deep" / "image", image, places)
-    first, second = mapped(SOME, tmp_path / "deep" / "image")
+    keep(tmp_path / "deep" / "image", image, places)
+    first, second = code_images._callable(SOME, *mapped(tmp_path / "deep" / "image", 2))
     found = np.zeros(2, np.int64)
     first(2, found.ctypes.data, 0, 0, 0, 0, 0, 0)
     second(3, found.ctypes.data + 8)
@@ -131,36 +132,36 @@ def test_what_cannot_stand_alone_makes_no_image(text: str, said: str) -> None:
 @pytest.mark.parametrize("length", [0, 10, 31, 32, 64, 100])
 def test_an_image_that_is_cut_off_is_refused(tmp_path: Path, length: int) -> None:
     path = tmp_path / "image"
-    keep(SOME, path, *link(object_file(TWO), ["first", "second"]))
+    keep(path, *link(object_file(TWO), ["first", "second"]))
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(Damaged, match=r"damaged|cut off"):
-        mapped(SOME, path)
+        mapped(path, 2)
 
 
 @linked
 def test_every_bit_of_an_image_is_checked(tmp_path: Path) -> None:
     """The table of functions too: a bit there would make a call jump to anywhere."""
     path = tmp_path / "image"
-    keep(SOME, path, *link(object_file(TWO), ["first", "second"]))
+    keep(path, *link(object_file(TWO), ["first", "second"]))
     data = path.read_bytes()
     for bit in range(0, 8 * len(data), 1 if len(data) < 2048 else 3):
         changed = bytearray(data)
         changed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)
         with pytest.raises(Damaged, match="is damaged"):
-            mapped(SOME, path)
+            mapped(path, 2)
 
 
 @linked
 @pytest.mark.parametrize("place", [-1, 0, 1])
 def test_functions_begin_inside_of_the_image(tmp_path: Path, place: int) -> None:
     image, _ = link(object_file(TWO), ["first", "second"])
-    keep(SOME, tmp_path / "image", image, [0, len(image) + place])
+    keep(tmp_path / "image", image, [0, len(image) + place])
     if place < 0:
-        assert len(mapped(SOME, tmp_path / "image")) == 2
+        assert len(mapped(tmp_path / "image", 2)[0]) == 2
         return
     with pytest.raises(Damaged, match="outside of its code"):
-        mapped(SOME, tmp_path / "image")
+        mapped(tmp_path / "image", 2)
 
 
 @linked
@@ -168,7 +169,7 @@ def test_functions_begin_inside_of_the_image(tmp_path: Path, place: int) -> None
 def test_what_others_could_have_written_is_not_run(tmp_path: Path, what: str) -> None:
     folder = tmp_path / "folder"
     path = folder / "image"
-    keep(SOME, path, *link(object_file(TWO), ["first", "second"]))
+    keep(path, *link(object_file(TWO), ["first", "second"]))
     match what:
         case "image":
             path.chmod(0o664)
@@ -182,12 +183,12 @@ def test_what_others_could_have_written_is_not_run(tmp_path: Path, what: str) ->
             os.mkfifo(path)
             path.chmod(0o600)
     with pytest.raises(OSError, match=r"by others|symbolic links|not a regular file"):
-        mapped(SOME, path)
+        mapped(path, 2)
 
 
 @linked
 def test_new_folders_are_the_users_alone(tmp_path: Path) -> None:
-    keep(SOME, tmp_path / "new" / "image", *link(object_file(TWO), ["first", "second"]))
+    keep(tmp_path / "new" / "image", *link(object_file(TWO), ["first", "second"]))
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
 
@@ -227,7 +228,7 @@ def test_a_damaged_image_is_compiled_again_and_said_to_be(
     data[17] ^= 1  # where the first function begins
     path.write_bytes(data)
     fresh(16)
-    assert f"{path} is damaged. The some kernels are compiled again." in caplog.text
+    assert f"{path} is damaged. The some kernels are not taken from it." in caplog.text
     caplog.clear()
     fresh(16)
     assert compiler.count == 2
@@ -261,10 +262,10 @@ def test_without_a_compiler_an_image_made_by_any_will_do(
     monkeypatch.setattr(code_images, "made_of", lambda code: (sources, None))
     fresh(16)
     assert compiler.count == 1
-    with pytest.raises(ImportError, match="needs numba"):
+    with pytest.raises(ImportError, match="no some kernels for vectors of 8 floats"):
         fresh(8)
     monkeypatch.setattr(native, "INFERENCE_CODE", lambda lanes: fresh(8))
-    with pytest.raises(ModelError, match=r"pip install 'fedsparsify\[infer\]'"):
+    with pytest.raises(ModelError, match=r"pip install 'fedsparsify\[compile\]'"):
         native.native_calls(8)
 
 
@@ -303,18 +304,20 @@ def test_what_numba_keeps_where_there_are_no_images(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(codegen, "LINKED", False)
     monkeypatch.setattr(codegen.config, "CACHE_DIR", str(tmp_path))
     for hits in (0, 1):
-        made = codegen._compiled(post.py_func, 2, made_of(INFERENCE_CODE))
+        function = codegen._function(post.py_func, made_of(INFERENCE_CODE))
+        assert codegen._kept(function) == bool(hits)
+        made = codegen._compiled(function, 2)
         address = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
-        function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)(address)
+        call = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)(address)
         slot, unused = np.arange(8), np.zeros(2, np.int64)
-        function(unused.ctypes.data, unused.ctypes.data + 8, slot.ctypes.data, 7)
+        call(unused.ctypes.data, unused.ctypes.data + 8, slot.ctypes.data, 7)
         assert slot.tolist() == [7, 1, 2, 3, 4, 5, 6, 0]
         assert len(list(tmp_path.rglob("*.nbc"))) == 1, hits
     with pytest.raises(LinkError):
         codegen.Code.image(None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("code", [INFERENCE_CODE, TRAINING], ids=lambda code: code.name)
+@pytest.mark.parametrize("code", [INFERENCE_CODE, PERCEPTRONS, CONVOLUTIONS], ids=lambda code: code.name)
 def test_images_are_bound_to_the_processor_and_all_sources(monkeypatch: pytest.MonkeyPatch, code: CodeImage) -> None:
     before = made_of.__wrapped__(code)
     assert before == made_of.__wrapped__(code)
@@ -323,16 +326,23 @@ def test_images_are_bound_to_the_processor_and_all_sources(monkeypatch: pytest.M
     native_folder = PACKAGE / "native"
     needed = [PACKAGE.parent / f"{code.module.replace('.', '/')}.py", native_folder / "codegen.py"]
     seen = set()
+    others = {
+        native_folder / "code_images.py",
+        native_folder / "machine.py",
+        PACKAGE / "errors.py",
+        PACKAGE / "notices.py",
+    }
     while needed:
         seen.add(path := needed.pop())
         if path.parent.name == "ops":  # of an operation the kernel alone is compiled, which calls what it is handed
             continue
-        for dots, package, name in re.findall(r"^from (\.+)(\w+\.)?(\w+) import", path.read_text(), re.M):
+        text = re.sub(r"^from \. import (\w+)$", r"from .\1 import it", path.read_text(), flags=re.M)
+        for dots, package, name in re.findall(r"^from (\.+)(\w+\.)?(\w+) import", text, re.M):
             if name == "ops":
                 needed += [PACKAGE / file for file in ACTIVATION_FILES]
                 continue
             other = path.parents[len(dots) - 1] / package.rstrip(".") / f"{name}.py"
-            needed += [other] if other not in seen and other != native_folder / "code_images.py" else []
+            needed += [other] if other not in seen | others else []
     ours = {*code.files}
     assert seen <= ours | {native_folder / f"{name}.py" for name in SHARED}
     assert ours <= seen

@@ -97,12 +97,13 @@ def test_every_method_of_fc(name, more):
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_perceptrons_are_stacked_where_there_is_no_numba(name, momentum, monkeypatch):
     def missing(*_):
-        raise ImportError("no numba")
+        raise ImportError("no numba.")
 
     monkeypatch.setattr(CodeImage, "__call__", missing)
     config = RunConfig(method=name, rounds=2, epochs=2, clients=3, momentum=momentum, split="dirichlet:0.5")
-    assert Simulated(config, load_dataset("digits")).environment.cohort.backend.name == "dense"
-    compare(config, load_dataset("digits"))
+    with pytest.warns(Notice, match=r"native back end: no numba\. A slower one takes its place"):
+        assert Simulated(config, load_dataset("digits")).environment.cohort.backend.name == "dense"
+        compare(config, load_dataset("digits"))
 
 
 def pictures(count=96, classes=3, side=8) -> Dataset:

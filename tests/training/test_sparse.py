@@ -20,11 +20,12 @@ from fedsparsify.training.backends.choose import choose, disagreement
 from fedsparsify.training.backends.sparse import Sparse
 from fedsparsify.training.flat import FlatModule
 from fedsparsify.training.inputs import Samples
-from fedsparsify.training.native.conv.network import KERNELS, SparseNetwork, SurvivorModels
+from fedsparsify.training.native.conv.network import SparseNetwork, SurvivorModels
 from fedsparsify.training.native.conv.plan import Convolution, Norm, NotPlanned, read_plan
 from fedsparsify.training.native.conv.planes import Phase, Planes, phases, taps
 from fedsparsify.training.native.conv.program import Program
 from fedsparsify.training.native.conv.streams import Streams
+from fedsparsify.training.native.kernel_code import CONVOLUTIONS
 from fedsparsify.training.settings import OPTIMIZER
 from fedsparsify.training.worker import Worker
 
@@ -104,7 +105,7 @@ def networks_of(module, shape, mask, batch, lanes):
     plan = read_plan(module, layout, shape)
     planes = Planes(plan, lanes)
     streams = Streams(planes, layout, mask)
-    (run,) = KERNELS(lanes)
+    (run,) = CONVOLUTIONS(lanes)
     program = Program(planes, layout, batch, run)
     program.bind(streams)
     network = SparseNetwork(plan, program, streams, module)
@@ -440,5 +441,5 @@ def test_the_kernels_can_be_kept_as_a_code_image():
 
     if not LINKED:
         pytest.skip("code images are made on Linux on x86-64 only")
-    image, (start,) = Code(KERNELS, lanes_here()).image()
+    image, (start,) = Code(CONVOLUTIONS, lanes_here()).image()
     assert 0 <= start < len(image)

@@ -42,9 +42,7 @@ def native_calls(lanes: int) -> NativeCalls:
     try:
         return NativeCalls(lanes)
     except ImportError as error:
-        raise ModelError(
-            "inference compiles its kernels once per machine: pip install 'fedsparsify[infer]'."
-        ) from error
+        raise ModelError(str(error)) from error
 
 
 def yield_address() -> int:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from ...methods import Request, Update
 from ...native.machine import lanes_here
 from ...notices import notice
-from ..native.perceptrons import KERNELS, Perceptrons, read_perceptron
+from ..native.kernel_code import PERCEPTRONS
+from ..native.perceptrons import Perceptrons, read_perceptron
 from ..settings import Training
 from ..worker import Worker
 from .base import Setup, on_thread_pool
@@ -36,9 +37,10 @@ class Native:
             notice(f"this network is not trained by the native back end: {reason}. A slower one takes its place.")
             return reason
         try:
-            KERNELS(lanes_here())
+            PERCEPTRONS(lanes_here())
         except ImportError as error:
-            return f"its kernels were never compiled here, and cannot be: {error}"
+            notice(f"this network is not trained by the native back end: {error} A slower one takes its place.")
+            return str(error)
         if why := setup.unusual():
             notice(f"this network is not trained by the native back end: {why}. A slower one takes its place.")
         return why

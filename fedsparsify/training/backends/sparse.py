@@ -15,12 +15,14 @@ from ... import arrays
 from ...methods import Fit, Request, Update
 from ...model import SparseModel
 from ...native.machine import lanes_here
+from ...notices import notice
 from ..flat import FlatModule
-from ..native.conv.network import KERNELS, SparseNetwork, SurvivorModels
+from ..native.conv.network import SparseNetwork, SurvivorModels
 from ..native.conv.plan import NotPlanned, read_plan
 from ..native.conv.planes import Planes, output_shape
 from ..native.conv.program import Program
 from ..native.conv.streams import Streams
+from ..native.kernel_code import CONVOLUTIONS
 from ..worker import Worker
 from .autograd import draws_from_torch
 from .base import Setup, on_thread_pool
@@ -42,7 +44,7 @@ class Sparse:
         self._setup, self._lanes = setup, lanes or lanes_here()
         self._plan = read_plan(setup.module, setup.layout, setup.samples.x.shape[1:])
         self._planes = Planes(self._plan, self._lanes)
-        (self._run,) = KERNELS(self._lanes)
+        (self._run,) = CONVOLUTIONS(self._lanes)
         self._always = False  # whether the kernels train dense models too
         self._programs: dict[int, Program] = {}  # by job slot
         self._networks: dict[int, tuple[Streams, FlatModule]] = {}
@@ -64,9 +66,10 @@ class Sparse:
         if draws_from_torch(setup):
             return "the network draws from torch's own random generator"
         try:
-            KERNELS(lanes_here())
+            CONVOLUTIONS(lanes_here())
         except ImportError as error:
-            return f"its kernels were never compiled here, and cannot be: {error}"
+            notice(f"this network is not trained by the sparse back end: {error} A slower one takes its place.")
+            return str(error)
         return None
 
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:

@@ -16,17 +16,15 @@ from ... import arrays
 from ...errors import ModelError
 from ...methods import Request, Score, Update
 from ...model import Layout
-from ...native.code_images import CodeImage
 from ...native.lines import zeros
 from ...native.machine import lanes_here
 from ..sequence import in_sequence
 from ..settings import Training
 from ..worker import Samples, Worker
+from .kernel_code import PERCEPTRONS
 from .layers import Linear, Workspace, fill
 
 LETTERS: dict[type[nn.Module], str] = {nn.Flatten: "F", nn.Linear: "L", nn.ReLU: "R"}
-SOURCES = tuple(f"training/native/{name}.py" for name in ("kernels", "layers", "simd"))
-KERNELS = CodeImage("training", "fedsparsify.training.native.kernels", (3,), SOURCES)
 
 
 def read_perceptron(module: nn.Module, layout: Layout) -> list[Linear] | None:
@@ -51,7 +49,7 @@ class Perceptrons:
     def __init__(self, layers: Sequence[Linear], samples: Samples, training: Training, lanes: int = 0) -> None:
         """ImportError where the kernels were never compiled and cannot be."""
         self._layers, self._training, self._lanes = layers, training, lanes or lanes_here()
-        (self._epoch,) = KERNELS(self._lanes)
+        (self._epoch,) = PERCEPTRONS(self._lanes)
         self._x, self._y = samples.x.reshape(len(samples.x), -1), samples.y.to(torch.int64).contiguous()
         if self._x.stride(1) != 1:
             self._x = self._x.contiguous()

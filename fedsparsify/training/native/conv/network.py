@@ -14,16 +14,11 @@ from torch import nn
 
 from ....keyed import KeyedDropout, salted
 from ....model import Floats, Layout, SparseModel, TensorSpec
-from ....native.code_images import CodeImage
 from ...worker import SINGLE_SAMPLE
 from .plan import Dropout, Norm, Plan
 from .program import Program
 from .streams import Streams
 
-SOURCES = tuple(
-    f"training/native/conv/{name}.py" for name in ("gradient_tiles", "kernels", "rows", "tile_walk", "tiles", "vectors")
-)
-KERNELS = CodeImage("convolutions", "fedsparsify.training.native.conv.kernels", (2,), SOURCES)
 LOW = 0xFFFFFFFF
 
 
