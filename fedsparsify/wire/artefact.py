@@ -19,7 +19,7 @@ from .binary import Bytes, Reader, Writer
 from .codec import MAX_VALUES, decode, decode_survivors, encode
 from .files import atomic
 from .graphs import parse_graph
-from .values import read_values, write_values
+from .values import Precision, read_values, write_values
 
 MAGIC = b"FSZM\x01"  # the last byte is the version
 MAX_HEADER = 1 << 24
@@ -122,9 +122,11 @@ def load_network_and_facts(path: str | Path) -> tuple[tuple[Node, ...], dict[str
         raise WireError(f"{path}: {error}") from error
 
 
-def write(path: Path, model: SparseModel, facts: Mapping[str, object], arrays: Arrays) -> None:
+def write(
+    path: Path, model: SparseModel, facts: Mapping[str, object], arrays: Arrays, precision: Precision = "fp32"
+) -> None:
     """`save`, with further flat arrays of float32 or uint8 after the model."""
-    data = pack(model, facts, arrays)
+    data = pack(model, facts, arrays, precision)
     with atomic(path) as file:
         file.write(data)
 
@@ -148,13 +150,13 @@ def _open(path: Path, unpack: Callable[[bytes], Unpacked]) -> Unpacked:
         raise WireError(f"{path} is not a model file, or is damaged: {error}") from error
 
 
-def pack(model: SparseModel, facts: Mapping[str, object], arrays: Arrays) -> bytes:
+def pack(model: SparseModel, facts: Mapping[str, object], arrays: Arrays, precision: Precision = "fp32") -> bytes:
     """The bytes of a model file."""
     listed = [[name, str(array.dtype), array.size] for name, array in arrays.items()]
     header = {"facts": dict(facts), "arrays": listed}
     writer = Writer(MAGIC)
     writer.section(json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode())
-    blob = encode(model)
+    blob = encode(model, precision=precision)
     writer.varint(len(blob))
     writer.buffer += blob
     for array in arrays.values():

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..errors import WireError
 from ..model import Floats, Layout, Mask, SparseModel, Survivors, TensorSpec
 from .binary import Bytes, Reader, Writer
+from .channels import read_channels, write_channels
 from .masks import read_difference, read_places, read_subset, write_difference, write_subset
 from .values import PRECISIONS, Precision, read_values, write_values
 
@@ -39,7 +40,10 @@ def encode(
     writer.buffer += _mask_fields(model, known_mask, layout_known)
     writer.buffer.append(PRECISIONS.index(precision))
     kept, weights = np.flatnonzero(model.host_mask), model.host_weights
-    write_values(writer, weights[kept], _counts(layout.tensors, kept), precision)
+    if precision == "int8-channel":
+        write_channels(writer, layout.tensors, kept, weights[kept])
+    else:
+        write_values(writer, weights[kept], _counts(layout.tensors, kept), precision)
     write_values(writer, weights[layout.trainable :], _sizes(layout.statistics), "fp32")
     return writer.sealed()
 
@@ -103,7 +107,10 @@ def _opened(blob: Bytes, layout: Layout | None, most: int) -> tuple[Reader, Layo
 def _read_values(reader: Reader, layout: Layout, kept: NDArray[np.int64]) -> tuple[Floats, Floats]:
     """The kept values and the statistics, which end a blob."""
     precision = PRECISIONS[reader.byte("precision", len(PRECISIONS) - 1)]
-    values = read_values(reader, _counts(layout.tensors, kept), precision)
+    if precision == "int8-channel":
+        values = read_channels(reader, layout.tensors, kept)
+    else:
+        values = read_values(reader, _counts(layout.tensors, kept), precision)
     statistics = read_values(reader, _sizes(layout.statistics), "fp32")
     reader.end()
     return values, statistics

@@ -14,12 +14,15 @@ from ..errors import WireError
 from ..model import Floats
 from .binary import Reader, Writer
 
-Precision: TypeAlias = Literal["fp32", "fp16", "bf16", "int8"]
+Precision: TypeAlias = Literal["fp32", "fp16", "bf16", "int8", "int8-channel"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)  # a precision's index is its byte on the wire
 
 
 def write_values(writer: Writer, values: Floats, counts: NDArray[np.int64], precision: Precision) -> None:
-    """Write the values of consecutive tensors, one count per tensor; no values take no bytes."""
+    """Write the values of consecutive tensors, one count per tensor; no values take no bytes.
+
+    The last precision needs more than counts: see channels.py.
+    """
     if not values.size:
         return
     match precision:
@@ -35,6 +38,8 @@ def write_values(writer: Writer, values: Floats, counts: NDArray[np.int64], prec
             writer.buffer += scales.astype("<f4").tobytes()
             steps = np.repeat(np.where(scales > 0, scales, np.float32(1)), counts)
             writer.section(np.clip(np.rint(values / steps), -127, 127).astype(np.int8).tobytes())
+        case "int8-channel":
+            raise WireError("values by channel are written by write_channels.")
 
 
 def read_values(reader: Reader, counts: NDArray[np.int64], precision: Precision) -> Floats:
@@ -59,6 +64,8 @@ def _read_values(reader: Reader, counts: NDArray[np.int64], count: int, precisio
                 raise reader.fail(f"{bad:,} of {scales.size:,} scales are negative, infinite or no number")
             steps = np.frombuffer(reader.section("the steps", count), np.int8)
             return steps.astype(np.float32) * np.repeat(scales, counts)
+        case "int8-channel":
+            raise WireError("values by channel are read by read_channels.")
 
 
 def _to_brain(values: Floats) -> NDArray[np.uint16]:

@@ -94,6 +94,28 @@ def decode(blob: bytes, known: list[bool] | None = None, layout_bytes: bytes | N
         kept = [struct.unpack("<e", struct.pack("<H", word))[0] for word in words(sum(counts), 2)]
     elif precision == 2:
         kept = [struct.unpack("<f", struct.pack("<I", word << 16))[0] for word in words(sum(counts), 2)]
+    elif precision == 4:
+        channels, start = [], 0  # of each kept entry: (tensor, entry of its first dimension), or None
+        for tensor, (_, shape) in enumerate(tensors):
+            for place in range(sizes[tensor]):
+                if mask[start + place]:
+                    channels.append((tensor, place // _product(shape[1:])) if len(shape) > 1 else None)
+            start += sizes[tensor]
+        plain = iter(words(channels.count(None), 4))
+        named = list(dict.fromkeys(channel for channel in channels if channel is not None))
+        steps, scales = [], {}
+        if named:
+            owners = list(dict.fromkeys(tensor for tensor, _ in named))
+            whole = dict(zip(owners, struct.unpack(f"<{len(owners)}f", take(4 * len(owners))), strict=True))
+            shares = section()
+            scales = {
+                name: _single(whole[name[0]] * (share + 1) / 256) for name, share in zip(named, shares, strict=True)
+            }
+            steps = iter(struct.unpack(f"<{len(channels) - channels.count(None)}b", section()))
+        kept = [
+            struct.unpack("<f", struct.pack("<I", next(plain)))[0] if channel is None else next(steps) * scales[channel]
+            for channel in channels
+        ]
     else:
         scales = struct.unpack(f"<{len(sizes)}f", take(4 * len(sizes)))
         steps = iter(struct.unpack(f"<{sum(counts)}b", section()))
@@ -108,6 +130,10 @@ def decode(blob: bytes, known: list[bool] | None = None, layout_bytes: bytes | N
         found[tensor] = (tuple(shape), flat[start : start + _product(shape)])
         start += _product(shape)
     return found, mask
+
+
+def _single(value: float) -> float:
+    return struct.unpack("<f", struct.pack("<f", value))[0]
 
 
 def _product(shape: list[int]) -> int:

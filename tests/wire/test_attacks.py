@@ -62,7 +62,7 @@ ATTACKS = {
     "a gap without end": (blob(W4, "03 00 01 ff"), "ends within a gap"),
     "no gap at all": (blob(W4, "03 00 00"), "ends within a gap"),
     "an unknown section": (blob(W4, "02 02 01 f0"), "kind of the mask must be at most 1. Received: 2"),
-    "an unknown precision": (blob(W4, "01 04"), "precision must be at most 3. Received: 4"),
+    "an unknown precision": (blob(W4, "01 05"), "precision must be at most 4. Received: 5"),
     "too few values": (blob(W4, "01 00 00 03 00 00 00"), "plane 1 of the values should have 4 bytes. Received: 3"),
     "values cut off": (blob(W4, "01 00 00 04 00 00"), "should have 4 bytes, but 2 are left"),
     "no deflate at all": (blob(W4, "01 00 01 02 ff ff"), "cannot be inflated"),
