@@ -8,9 +8,7 @@ hold the compiled code. `planner.py` leads from a batch's shape to programs; thi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from os import getpid
 from pathlib import Path
-from threading import Lock
 from time import perf_counter
 from typing import Any
 
@@ -20,24 +18,22 @@ from numpy.typing import NDArray
 from ..errors import ModelError, WireError
 from ..graph import Node
 from ..model import Floats, SparseModel, Survivors
-from ..native.lines import address_of
 from ..native.machine import cores_here, lanes_here
 from ..preprocessing import Preprocessing
 from ..wire.artefact import load, load_network_and_facts
 from ..wire.graphs import parse_graph
 from .frontend.fusion import fuse
-from .layout.levels import GRIDS
-from .layout.memory_budget import MemoryBudget, OutOfMemory, size_of
+from .int8.parts import LEAST_BATCH, int8_parts
+from .layout.memory_budget import MemoryBudget
 from .lowering.kernel_choice import KERNEL_OPTIONS
 from .planner import Planner
-from .runtime.batch_plan import BatchPlan
+from .runtime.executor import Executor
 from .runtime.native_calls import native_calls
-from .runtime.thread_pool import ThreadPool
 
-MOST_PLANS = 256  # shapes of batches that are remembered
+LANES = (16, 8, 4)  # floats of a vector
 
 
-class Engine:
+class Engine(Executor):
     """A sparse model made ready to run. Threads may share it; equal batches give equal bits."""
 
     def __init__(
@@ -73,30 +69,29 @@ class Engine:
         """
         started = perf_counter()
         self._prepared: object = None  # how raw bytes become samples, as the file says it
+        quantised: object = None  # what is computed in whole numbers, as the file says it
         if isinstance(model, SparseModel) and graph is None:
             raise ModelError("a SparseModel alone does not say what its network computes; give the graph too.")
         if graph is None:
             assert not isinstance(model, SparseModel)
             tensors: Mapping[str, Floats | Survivors]
             graph, tensors, facts = load_network_and_facts(model)
-            self._prepared = facts.get("preprocessing")
+            self._prepared, quantised = facts.get("preprocessing"), facts.get("int8")
         else:
             whole = model if isinstance(model, SparseModel) else load(model)
             graph, tensors = _checked(graph, whole), whole.host_tensors()
-        self.threads = threads or cores_here()
         self.lanes = lanes or lanes_here()
-        if self.lanes not in GRIDS:
-            raise ModelError(f"lanes are one of {', '.join(map(str, GRIDS))}. Received: {lanes!r}.")
-        self._memory = MemoryBudget(max_memory)
+        if self.lanes not in LANES:
+            raise ModelError(f"lanes are one of {', '.join(map(str, LANES))}. Received: {lanes!r}.")
+        memory = MemoryBudget(max_memory)
         if kernels not in KERNEL_OPTIONS:
             raise ModelError(f"kernels are one of {', '.join(KERNEL_OPTIONS)}. Received: {kernels!r}.")
-        self.kernels = kernels
-        self._native = native_calls(self.lanes)
-        network = fuse(graph, tensors, self._memory)
-        self._planner = Planner(network, self.threads, self.lanes, kernels, self._memory)
-        self._plans: dict[tuple[int, ...], BatchPlan] = {}
-        self._pool: ThreadPool | None = None
-        self._lock = Lock()
+        self.kernels, count = kernels, threads or cores_here()
+        network = fuse(graph, tensors, memory)
+        planner = Planner(network, count, self.lanes, kernels, memory)
+        super().__init__(native_calls(self.lanes), planner, count, memory)
+        whole_numbers = quantised is not None and kernels == "auto"
+        self._parts = int8_parts(quantised, graph, tensors, count, self.lanes, memory) if whole_numbers else []
         self.load_seconds = perf_counter() - started
         self.first_run_seconds: float | None = None
 
@@ -121,15 +116,16 @@ class Engine:
         ready = x.dtype == np.float32 and flags.c_contiguous and flags.aligned
         if not ready and x.dtype.kind not in "fiub":
             raise ModelError(f"a batch holds real numbers. Received: an array of {x.dtype}.")
-        plan = self._plans.get(x.shape) or self._plan(x.shape)
+        executors = self._executors(x.shape)
+        executors[0].plan(x.shape)
         if not ready:
             raw = x.dtype == np.uint8 and self._prepared is not None
             self._memory.expect((12 if raw else 4) * x.size, "a copy of the batch as float32")
             x = Preprocessing.read(self._prepared, x.shape[1])(x) if raw else x
             x = np.require(x, np.float32, ["C", "A"])
-        y = np.empty(plan.output_shape, np.float32)
-        if plan.threads == 1 or not self._run_on_pool(plan, x, y):
-            self._run_alone(plan, x, y)
+        y = x
+        for executor in executors:
+            y = executor.serve(y)
         if self.first_run_seconds is None:
             self.first_run_seconds = perf_counter() - started
         return y
@@ -143,86 +139,20 @@ class Engine:
         Returns:
             Text, one line per step, value and row.
         """
-        self._plan(shape)
-        return self._planner.explain(shape)
+        texts = []
+        for executor in self._executors(shape):
+            texts.append(executor.explained(shape))
+            shape = executor.plan(shape).output_shape
+        return "\n".join(texts)
+
+    def _executors(self, shape: tuple[int, ...]) -> list[Executor]:
+        """What serves batches of a shape, one after the other: few samples are served in float."""
+        return self._parts if self._parts and shape and shape[0] >= LEAST_BATCH else [self]
 
     @property
     def max_memory(self) -> int:
         """Bytes that the engine may take."""
         return self._memory.limit
-
-    def _plan(self, batch: tuple[int, ...]) -> BatchPlan:
-        """How batches of a shape are served; remembered, as planning takes as long as a small network.
-
-        Where memory does not suffice, what was prepared for other shapes is freed, then one thread has to do.
-        """
-        if len(batch) < 2:
-            raise ModelError(f"a batch has a dimension for the images. Received: shape {batch}.")
-        for threads, freed in ((self.threads, False), (self.threads, True), (1, True)):
-            if freed:
-                self._free()
-            try:
-                plan = self._planner.plan(batch, threads)
-                break
-            except OutOfMemory:
-                if threads == 1 and freed:
-                    raise
-            except MemoryError:
-                limit = size_of(self._memory.limit)
-                raise OutOfMemory(
-                    f"the system ran out of memory below the engine's limit of {limit}; lower it."
-                ) from None
-        if len(self._plans) >= MOST_PLANS:
-            self._plans.clear()
-        self._plans[batch] = plan
-        return plan
-
-    def _free(self) -> None:
-        """Free all that was prepared; the choice of kernels is kept, so that results keep their bits."""
-        with self._lock:
-            if self._pool is not None:
-                self._pool.clear()
-            self._plans, self._pool = {}, None
-        self._planner.free()
-
-    def _run_on_pool(self, plan: BatchPlan, x: Floats, y: Floats) -> bool:
-        """Serve a batch on the thread pool, if no other run uses it. One sample goes the way that is faster now."""
-        pool = self._pool
-        if pool is None or pool.process != getpid():
-            with self._lock:
-                if self._pool is pool:
-                    self._pool = ThreadPool(self._native, self.threads)
-                pool = self._pool
-            assert pool
-        if not pool.lock.acquire(blocking=False):
-            return False
-        try:
-            if pool.lost:
-                self._pool = None
-                return False
-            jobs = plan.jobs_in(pool, self.threads)
-            if plan.shared is None:
-                pool.run(jobs, plan.threads, x, y, 0)
-                return True
-            started = perf_counter()
-            if plan.policy.shared:
-                pool.run(jobs, plan.threads, x, y, plan.shared.arrivals)
-            else:
-                self._run_alone(plan, x, y)
-            plan.policy.record(perf_counter() - started)
-        finally:
-            pool.lock.release()
-        return True
-
-    def _run_alone(self, plan: BatchPlan, x: Floats, y: Floats) -> None:
-        """Serve a batch on the calling thread."""
-        for program, jobs in plan.alone:
-            try:
-                arena = program.arenas.pop()
-            except IndexError:
-                arena = program.arena()
-            self._native.execute(jobs.address, jobs.size, arena.address, address_of(x), address_of(y))
-            program.arenas.append(arena)
 
 
 def _checked(graph: Sequence[Node], model: SparseModel) -> tuple[Node, ...]:

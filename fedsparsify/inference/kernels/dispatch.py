@@ -48,6 +48,11 @@ operation = seen_as(from_dtype(ROW_RECORD))
 
 def entries(lanes: int) -> list[Any]:
     """The functions that Python calls, for one vector width: see runtime/native_calls.py."""
+    return entries_of(serve, lanes)
+
+
+def entries_of(serve: Any, lanes: int) -> list[Any]:
+    """The same for one `server`."""
     width = (0,) * lanes
 
     def served(jobs: Any, count: Any, arena: Any, x: Any, y: Any, slot: Any, barrier: Any) -> None:
@@ -105,38 +110,46 @@ def execute(width: Any, program: Any, arena: Any, x: Any, y: Any, samples: Any, 
             wait_at(barrier, arrivals + op.arrivals)
 
 
-@inlined
-def serve(width: Any, jobs: Any, count: Any, arena: Any, x: Any, y: Any, slot: Any, barrier: Any) -> None:
-    """Three uses, which share one call of `execute`, as each that is compiled takes seconds.
+def server(execute: Any) -> Any:
+    """The function that takes jobs and runs each by `execute`."""
 
-    Without a slot: run `count` jobs, one after the other, in `arena`. With a slot and a count: do this thread's part of
-    the jobs in the slot, once. With a slot and no count: do so for each set of jobs, until none comes for a while.
-    A thread's part is the job of its number; where jobs are `queued`, idle threads take the next job.
-    """
-    words, step, queued, worker, arrivals, last = longs(slot), 1, 0, 0, 0, count
-    while slot == 0 or count > 0 or wait_for_job(slot, barrier) == JOB:
-        k = 0
-        if slot != 0:
-            jobs, last, x, y, arrivals, queued, worker = (
-                words[1],
-                words[2],
-                words[3],
-                words[4],
-                words[5],
-                words[6],
-                words[WORKER],
-            )
-            step = last  # one job
-            k = worker if queued == 0 else next_number(barrier + 8 * NEXT_JOB_WORD)
-        while k < last:
-            job = longs(jobs + k * JOB_BYTES)
-            memory = arena if slot == 0 else job[1] + worker * job[2]
-            execute(width, job[0], memory, x + job[3], y + job[4], job[5], barrier, arrivals)
-            k = k + step if queued == 0 else next_number(barrier + 8 * NEXT_JOB_WORD)
-        if queued > 0:
-            wait_at(barrier, arrivals + queued)
-        if slot == 0 or count > 0:
-            break
+    @inlined
+    def serve(width: Any, jobs: Any, count: Any, arena: Any, x: Any, y: Any, slot: Any, barrier: Any) -> None:
+        """Three uses, which share one call of `execute`, as each that is compiled takes seconds.
+
+        Without a slot: run `count` jobs, one after the other, in `arena`. With a slot and a count: do this thread's
+        part of the jobs in the slot, once. With a slot and no count: do so for each set of jobs, until none comes for a
+        while. A thread's part is the job of its number; where jobs are `queued`, idle threads take the next job.
+        """
+        words, step, queued, worker, arrivals, last = longs(slot), 1, 0, 0, 0, count
+        while slot == 0 or count > 0 or wait_for_job(slot, barrier) == JOB:
+            k = 0
+            if slot != 0:
+                jobs, last, x, y, arrivals, queued, worker = (
+                    words[1],
+                    words[2],
+                    words[3],
+                    words[4],
+                    words[5],
+                    words[6],
+                    words[WORKER],
+                )
+                step = last  # one job
+                k = worker if queued == 0 else next_number(barrier + 8 * NEXT_JOB_WORD)
+            while k < last:
+                job = longs(jobs + k * JOB_BYTES)
+                memory = arena if slot == 0 else job[1] + worker * job[2]
+                execute(width, job[0], memory, x + job[3], y + job[4], job[5], barrier, arrivals)
+                k = k + step if queued == 0 else next_number(barrier + 8 * NEXT_JOB_WORD)
+            if queued > 0:
+                wait_at(barrier, arrivals + queued)
+            if slot == 0 or count > 0:
+                break
+
+    return serve
+
+
+serve = server(execute)
 
 
 @compiled

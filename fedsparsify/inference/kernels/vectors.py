@@ -75,57 +75,64 @@ def merge_lanes(_, width, target, source, mask):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def frame(_, width, grid_rows, grid_columns, corner, row, rows, columns, fill):  # type: ignore[no-untyped-def]
-    """Write the halo of one pixel around a channel whose lanes are a grid of blocks: border pixels of the neighbours.
-
-    All comes from the block's own pixels, corners too, so that nothing waits for what was just written.
-    """
+    """Write the halo of one pixel around a channel whose lanes are a grid of blocks: pixels of the neighbours."""
     lanes, height, breadth = sides(width, grid_rows, grid_columns)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _, _, _, corner, row, rows, columns, fill = args
         e = Emitter(builder, lanes)
-        outside = e.splat(fill)
-
-        def hand(source: Any, target: Any, down: int, right: int) -> None:
-            """Each lane's element to the neighbour so far down and right; lanes without a source take the fill."""
-            taken = []
-            for lane in range(lanes):
-                i, j = lane // breadth % height - down, lane % breadth - right
-                inside = 0 <= i < height and 0 <= j < breadth
-                taken.append(lane - down * breadth - right if inside else lanes + lane)
-            mask = ir.Constant(ir.VectorType(I32, lanes), taken)
-            e.store(builder.shuffle_vector(e.load(source), outside, mask), target)
-
-        step = ir.Constant(I64, e.bytes)
-        width_bytes = builder.mul(columns, step)
-        last = builder.add(corner, builder.mul(builder.sub(rows, ir.Constant(I64, 1)), row))  # the last row
-
-        def end_of(line: Any) -> Any:
-            return e.at(builder.add(line, width_bytes), -e.bytes)
-
-        def along_rows(state: Values) -> Values:
-            (line,) = state
-            hand(end_of(line), e.at(line, -e.bytes), 0, 1)
-            hand(line, builder.add(line, width_bytes), 0, -1)
-            return [builder.add(line, row)]
-
-        def along_columns(state: Values) -> Values:
-            top, bottom = state
-            hand(bottom, builder.sub(top, row), 1, 0)
-            hand(top, builder.add(bottom, row), -1, 0)
-            return [e.at(top, e.bytes), e.at(bottom, e.bytes)]
-
-        e.loop(rows, [corner], along_rows)
-        e.loop(columns, [corner, last], along_columns)
-        above, below = builder.sub(corner, row), builder.add(last, row)
-        hand(end_of(last), e.at(above, -e.bytes), 1, 1)
-        hand(last, builder.add(above, width_bytes), 1, -1)
-        hand(end_of(corner), e.at(below, -e.bytes), -1, 1)
-        hand(corner, builder.add(below, width_bytes), -1, -1)
+        write_frame(e, (height, breadth), corner, row, rows, columns, e.splat(fill))
         return context.get_dummy_value()
 
     i64 = types.int64
     return types.void(width, grid_rows, grid_columns, i64, i64, i64, i64, types.float32), generate
+
+
+def write_frame(
+    e: Emitter, lane_grid: tuple[int, int], corner: Any, row: Any, rows: Any, columns: Any, outside: Any
+) -> None:
+    """The code of `frame`, for lanes of any type; `outside` is the vector of the fill.
+
+    All comes from the block's own pixels, corners too, so that nothing waits for what was just written.
+    """
+    builder, (height, breadth) = e.builder, lane_grid
+
+    def hand(source: Any, target: Any, down: int, right: int) -> None:
+        """Each lane's element to the neighbour so far down and right; lanes without a source take the fill."""
+        taken = []
+        for lane in range(e.lanes):
+            i, j = lane // breadth % height - down, lane % breadth - right
+            inside = 0 <= i < height and 0 <= j < breadth
+            taken.append(lane - down * breadth - right if inside else e.lanes + lane)
+        mask = ir.Constant(ir.VectorType(I32, e.lanes), taken)
+        e.store(builder.shuffle_vector(e.load(source), outside, mask), target)
+
+    step = ir.Constant(I64, e.bytes)
+    width_bytes = builder.mul(columns, step)
+    last = builder.add(corner, builder.mul(builder.sub(rows, ir.Constant(I64, 1)), row))  # the last row
+
+    def end_of(line: Any) -> Any:
+        return e.at(builder.add(line, width_bytes), -e.bytes)
+
+    def along_rows(state: Values) -> Values:
+        (line,) = state
+        hand(end_of(line), e.at(line, -e.bytes), 0, 1)
+        hand(line, builder.add(line, width_bytes), 0, -1)
+        return [builder.add(line, row)]
+
+    def along_columns(state: Values) -> Values:
+        top, bottom = state
+        hand(bottom, builder.sub(top, row), 1, 0)
+        hand(top, builder.add(bottom, row), -1, 0)
+        return [e.at(top, e.bytes), e.at(bottom, e.bytes)]
+
+    e.loop(rows, [corner], along_rows)
+    e.loop(columns, [corner, last], along_columns)
+    above, below = builder.sub(corner, row), builder.add(last, row)
+    hand(end_of(last), e.at(above, -e.bytes), 1, 1)
+    hand(last, builder.add(above, width_bytes), 1, -1)
+    hand(end_of(corner), e.at(below, -e.bytes), -1, 1)
+    hand(corner, builder.add(below, width_bytes), -1, -1)
 
 
 @intrinsic

@@ -21,6 +21,7 @@ from ..frontend.fusion import Shape
 from ..frontend.steps import Add, Conv, Flatten, Pair, Pool, Step
 
 GRIDS: dict[int, tuple[tuple[Pair, ...], ...]] = {  # of each level: the usual one, the one for wide blocks
+    32: (((4, 4),), ((2, 2),), ((1, 1),)),  # of 16-bit integers
     16: (((4, 4), (4, 2)), ((2, 2), (2, 1)), ((1, 1),)),
     8: (((2, 4), (4, 2)), ((2, 2), (2, 1)), ((1, 1),)),
     4: (((2, 2), (2, 1)), ((1, 1),)),

@@ -48,7 +48,7 @@ class NetworkLayout:
 
     def allocate(self, pools: Mapping[str, Pool]) -> None:
         """Give each value its offset in the arena; `pools` are those that convolutions include."""
-        self.floats = LINE_FLOATS  # a guard: shifted reads may begin one vector early
+        self.floats = max(LINE_FLOATS, self.block.lanes)  # a guard: shifted reads may begin one vector early
         for level, storages in zip(self.levels, self.storages, strict=True):
             self.floats = allocate(level, storages, self.floats, self.block.workers, pools)
 

@@ -43,7 +43,7 @@ def choose(step: Conv, source: Storage, target: Storage, option: str, measure: M
     tile = TILES[tile_for(target.block, source.lanes, step.stride)]
     sparse = KernelChoice(Kind.SPARSE, channel_blocks(step, tile, source.lanes), pairs_pay(step, tile))
     dense = _dense_choice(step, target)
-    if _is_small(step, source):
+    if is_small(step, source):
         sparse = KernelChoice(Kind.SMALL, small_blocks(step, target.block, source.lanes))
     elif single and _is_linear(step, source):
         sparse = KernelChoice(Kind.LINEAR)
@@ -82,7 +82,7 @@ def _tile_columns(block: Pair) -> int:
     return min(fitting, key=lambda columns: -(-block[1] // columns) * frequencies(columns))
 
 
-def _is_small(step: Conv, source: Storage) -> bool:
+def is_small(step: Conv, source: Storage) -> bool:
     """Whether a layer has the weights and the images that the kernel for small images is made for."""
     whole = source.grid == (1, 1) and source.block == source.shape[1:] and source.block in ((4, 4), (2, 2))
     return winograd_fits(step) and step.padding == (1, 1) and whole

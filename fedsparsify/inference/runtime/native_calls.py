@@ -18,11 +18,19 @@ INFERENCE_CODE = CodeImage(
 )
 
 
+INT8_CODE = CodeImage(
+    "int8",
+    "fedsparsify.inference.int8.kernels.dispatch",
+    (7, 2),
+    ("inference/int8/kernels", *INFERENCE_CODE.sources),
+)
+
+
 class NativeCalls:
     """The compiled functions for one vector width."""
 
-    def __init__(self, lanes: int) -> None:
-        self._serve, self.post = INFERENCE_CODE(lanes)
+    def __init__(self, lanes: int, code: CodeImage) -> None:
+        self._serve, self.post = code(lanes)
 
     def execute(self, jobs: int, count: int, arena: int, x: int, y: int) -> None:
         """Run some jobs, one after the other, in one arena."""
@@ -37,10 +45,10 @@ class NativeCalls:
         self._serve(0, 0, 0, 0, 0, slot, barrier)
 
 
-def native_calls(lanes: int) -> NativeCalls:
+def native_calls(lanes: int, code: CodeImage = INFERENCE_CODE) -> NativeCalls:
     """The compiled functions for a vector width; compiled now where no code image was kept."""
     try:
-        return NativeCalls(lanes)
+        return NativeCalls(lanes, code)
     except ImportError as error:
         raise ModelError(str(error)) from error
 

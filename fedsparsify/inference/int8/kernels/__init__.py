@@ -1,0 +1,1 @@
+"""Machine code of integer programs: dispatch, convolutions, moves, and their vector code."""
