@@ -130,7 +130,7 @@ ALLOWED = {
     # Of training, only its settings.
     "report": {"data", "errors", "methods", "options", "recipes", "tasks", "text", "toml", "training", "wire"},
     "monitor": {"errors", "federation", "report", "text"},
-    "export": {"errors", "graph", "model", "ops", "wire"},
+    "export": {"errors", "graph", "inference", "model", "ops", "wire"},
     "engines": {"export", "graph", "model", "ops", "wire"},
     "cli": {
         *("aggregation", "monitor", "notices"),

@@ -32,7 +32,7 @@ def command(model: Path, images: Path, out: Path | None, threads: int | None, ma
 
     facts = load_facts(model)
     engine = Engine(model, threads, max_memory=max_memory)
-    logits = engine.run(_images(images, facts))
+    logits = engine.run(read_images(images, facts))
     report = Screen(stderr=True)
     times = f"loaded in {engine.load_seconds:.2f} s, ran in {engine.first_run_seconds:.2f} s (with compilation)"
     report.print(f"{len(logits):,} images; {times}", soft_wrap=True)
@@ -55,7 +55,7 @@ def command(model: Path, images: Path, out: Path | None, threads: int | None, ma
         click.echo(names[best] if best < len(names) else best)
 
 
-def _images(path: Path, facts: Mapping[str, object]) -> Floats:
+def read_images(path: Path, facts: Mapping[str, object]) -> Floats:
     """Samples as the network takes them; raw bytes are preprocessed as in training."""
     try:
         images = np.load(path, allow_pickle=False)

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
+from ..model import Floats
 from ..wire.artefact import load_graph, read
 
-FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx", "torch": ".pt"}
+if TYPE_CHECKING:
+    from ..inference.int8.calibration import LayerError
+
+FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx", "torch": ".pt", "int8": ".int8.fsz"}
 
 
-def export(source: Path, to: str, out: Path | None = None) -> Path:
+def export(source: Path, to: str, out: Path | None = None, samples: Floats | None = None) -> Path:
     """Write a model file in another format.
 
     Args:
         source: a model file.
         to: a name in `FORMATS`.
         out: where to write it; None: beside the model.
+        samples: for `int8`, some samples as the network takes them, by which values are calibrated.
 
     Returns:
         The path of the new file.
@@ -35,6 +41,8 @@ def export(source: Path, to: str, out: Path | None = None) -> Path:
     """
     if to not in FORMATS:
         raise ConfigError(f"a model is exported to one of {', '.join(FORMATS)}. Received: {to!r}.")
+    if to == "int8":
+        return export_int8(source, out, samples)[0]
     target = out or source.with_suffix(FORMATS[to])
     model, facts, _ = read(source)
     if to == "onnx":
@@ -50,3 +58,14 @@ def export(source: Path, to: str, out: Path | None = None) -> Path:
 
         write_safetensors(target, model, facts)
     return target
+
+
+def export_int8(source: Path, out: Path | None, samples: Floats | None) -> tuple[Path, list[LayerError]]:
+    """Write a model file with int8 weights; returns the path, and what was measured of each layer."""
+    if samples is None:
+        raise ConfigError("an int8 model is calibrated by samples: give some, as the network takes them.")
+    from .int8 import write_int8
+
+    target = out or source.with_suffix(FORMATS["int8"])
+    model, facts, _ = read(source)
+    return target, write_int8(target, model, facts, load_graph(source), samples)
