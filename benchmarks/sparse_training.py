@@ -3,8 +3,9 @@
     python benchmarks/sparse_training.py [--networks cnn vgg16 resnet18] [--sparsities 0 0.8 0.9 0.95 0.99] [--compile]
     python benchmarks/sparse_training.py --layers --networks cnn --sparsities 0.95
 
-All sides take turns in one process, with one thread each; times are that thread's own processor time, medians, so that
-other processes disturb little. Ours is what a client does: samples picked, forward, loss, backward, SGD with momentum.
+All sides take turns in one process, with one thread each; times are that thread's own processor time, medians of single
+steps, so that other processes disturb little. Ours is what a client does: samples picked, forward, loss, backward, SGD
+with momentum; what a round does once per client is not a step's.
 PyTorch's is the usual loop with `torch.optim.SGD`. Masks are those of `results/models/` where there is one of that
 sparsity; below 0.9, layers' densities lie between dense and those of the file at 0.90; masks of resnet18 keep the
 largest of He-normal weights of all layers together.
@@ -40,7 +41,7 @@ CLASSES = {"cnn": 10, "vgg16": 100, "resnet18": 10}
 SHAPE = (3, 32, 32)
 BATCH = 32
 STEPS = 3  # of PyTorch in a turn, and in an epoch of ours
-EPOCHS = 6  # of ours in a turn: what a round does once per client is not a step's
+EPOCHS = 3  # of ours in a turn
 CPU = torch.device("cpu")
 
 
@@ -131,6 +132,16 @@ def torch_step(name: str, channels_last: bool, compiled: bool) -> Callable[[], N
     return step
 
 
+class Stamped(Worker):
+    """A worker that notes when each of its steps begins."""
+
+    def _backward(self, batch: torch.Tensor) -> torch.Tensor:
+        self.began.append(time.thread_time())
+        return super()._backward(batch)
+
+    began: list[float]
+
+
 class Ours:
     """A client of the back end."""
 
@@ -143,15 +154,17 @@ class Ours:
         self.model, self.by_rule = model, by_rule
         self.flat = self.backend._setup.flat()
 
-    def __call__(self) -> None:
-        """Some epochs."""
+    def __call__(self) -> list[float]:
+        """Some epochs; the seconds of each step but the last."""
         mine = np.arange(len(self.samples.y))
-        worker = Worker(self.flat, self.samples, mine, self.training, 1, 0)
+        worker = Stamped(self.flat, self.samples, mine, self.training, 1, 0)
+        worker.began = []
         if self.by_rule:
             self.backend.fit([worker], [Fit(self.model)])
         else:
             with self.backend.kernels_only():
                 self.backend.fit([worker], [Fit(self.model)])
+        return np.diff(worker.began).tolist()
 
 
 def timed(call: Callable[[], None], times: int) -> float:
@@ -174,8 +187,8 @@ def compare(name: str, sparsities: list[float], turns: int, compiled: bool) -> N
             step()
         rows = []
         for _ in range(turns):
-            row = [timed(step, STEPS) for step in theirs.values()]
-            rows.append([*row, timed(ours, 1) / STEPS / EPOCHS])
+            row = [median(timed(step, 1) for _ in range(STEPS)) for step in theirs.values()]
+            rows.append([*row, median(ours())])
         table = np.array(rows) * 1e3
         ratios = [median(table[:, k] / table[:, -1]) for k in range(len(theirs))]
         columns = "  ".join(

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ..keyed import KeyedDropout
-from ..model import Floats, SparseModel
+from ..model import Floats, Layout, SparseModel
 from ..networks import layout_of, model_of, state_of
 from .bindings import Binding, BufferBinding, ParameterBinding, owner_of
 from .inputs import Batch, call
@@ -23,10 +23,13 @@ from .untracked_state import UntrackedState
 class FlatModule:
     """`module` on `device`, reading its values from `weights` and adding its gradients to `gradient`.
 
-    Its tensors are views of those vectors, or `copied`: on a GPU, since cuDNN needs them aligned.
+    Its tensors are views of those vectors, or `copied`: on a GPU, since cuDNN needs them aligned. With `channels_last`,
+    the entries of a convolution's weight are in another order in these vectors; see `channels_last_order`.
     """
 
-    def __init__(self, module: nn.Module, device: torch.device, copied: bool | None = None) -> None:
+    def __init__(
+        self, module: nn.Module, device: torch.device, copied: bool | None = None, channels_last: bool = False
+    ) -> None:
         self.module = module.to(device)
         self.device = device
         self.draws = True  # whether it may draw from torch's own generator, which all threads share
@@ -37,12 +40,17 @@ class FlatModule:
         self.key = torch.zeros((), dtype=torch.int64, device=device)
         _, statistics = state_of(module)
         views = self.layout.views(self.weights)
+        if channels_last:
+            self.weights[: self.layout.trainable] = self.weights[channels_last_order(self.layout)]
+            views = {name: _channels_last(view) for name, view in views.items()}
         parameters = dict(module.named_parameters())
         self.parameters = [parameters[spec.name] for spec in self.layout.tensors]
         self._copied = device.type == "cuda" if copied is None else copied
         gradients = {
             spec.name: self.gradient[self.layout.slices[spec.name]].view(spec.shape) for spec in self.layout.tensors
         }
+        if channels_last:
+            gradients = {name: _channels_last(view) for name, view in gradients.items()}
         held = {name: view.clone() for name, view in views.items()} if self._copied else views
         held_gradients = {name: view.clone() for name, view in gradients.items()} if self._copied else gradients
         self._bindings: list[Binding] = [
@@ -94,6 +102,25 @@ class FlatModule:
             self._writes_input = copied._version > 0
             return logits
         return call(self.module, x.clone() if self._writes_input else x)  # type: ignore[no-any-return]
+
+
+def channels_last_order(layout: Layout) -> torch.Tensor:
+    """Where each entry of a vector with `channels_last` lies in a vector without."""
+    parts = [torch.arange(place.start, place.stop) for place in (layout.slices[spec.name] for spec in layout.tensors)]
+    return torch.cat(
+        [
+            part.view(spec.shape).permute(0, 2, 3, 1).reshape(-1) if len(spec.shape) == 4 else part
+            for part, spec in zip(parts, layout.tensors, strict=True)
+        ]
+    )
+
+
+def _channels_last(view: torch.Tensor) -> torch.Tensor:
+    """A view of the same memory whose second axis is the last in memory, if it has four."""
+    if view.ndim != 4:
+        return view
+    outputs, inputs, rows, columns = view.shape
+    return view.view(outputs, rows, columns, inputs).permute(0, 3, 1, 2)
 
 
 def flat_gradient(loss: torch.Tensor, parameters: list[nn.Parameter], again: bool = False) -> torch.Tensor:

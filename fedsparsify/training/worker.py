@@ -135,6 +135,7 @@ class Worker:
         network.load(request.model)
         network.module.train()
         pruned = ~torch.as_tensor(request.model.mask).to(network.device)
+        masked = bool(pruned.any())
         values = network.weights[: network.layout.trainable]  # that the network takes; `weights` are trained
         powered = Powered(values, network.layout, request.power) if request.power != 1 else None
         weights = powered.weights if powered else values
@@ -153,7 +154,7 @@ class Worker:
                         squares.addcmul_(network.gradient, network.gradient)
                     if powered:
                         powered.to_weights(network.gradient)
-                    gradient = network.gradient.masked_fill_(pruned, 0)
+                    gradient = network.gradient.masked_fill_(pruned, 0) if masked else network.gradient
                     if request.prox:
                         gradient.add_(weights - anchor, alpha=request.prox)
                     if linear is not None:

@@ -109,7 +109,7 @@ def networks_of(module, shape, mask, batch, lanes):
     program = Program(planes, layout, batch, run)
     program.bind(streams)
     network = SparseNetwork(plan, program, streams, module)
-    return FlatModule(network, CPU), FlatModule(module, CPU), SurvivorModels(layout, streams)
+    return FlatModule(network, CPU), FlatModule(module, CPU), SurvivorModels(layout, streams.positions)
 
 
 def margin_of(module: nn.Module) -> list[float]:

@@ -16,7 +16,7 @@ from ...methods import Fit, Request, Update
 from ...model import SparseModel
 from ...native.machine import lanes_here
 from ...notices import notice
-from ..flat import FlatModule
+from ..flat import FlatModule, channels_last_order
 from ..native.conv.network import SparseNetwork, SurvivorModels
 from ..native.conv.plan import NotPlanned, read_plan
 from ..native.conv.planes import Planes, output_shape
@@ -49,6 +49,7 @@ class Sparse:
         self._programs: dict[int, Program] = {}  # by job slot
         self._networks: dict[int, tuple[Streams, FlatModule]] = {}
         self._dense: dict[int, FlatModule] = {}
+        self._scoring: dict[int, FlatModule] = {}
         self._last: tuple[np.ndarray, Streams] | None = None  # the last mask, and its streams
         self._building = Lock()
 
@@ -79,10 +80,12 @@ class Sparse:
         def train(slot: int, worker: Worker, request: Request) -> Update:
             lent = worker.network
             try:
-                if isinstance(request, Fit) and self.takes(request.model, threads):
+                if not isinstance(request, Fit):
+                    worker.network = self._plain(slot)
+                    return worker.answer(request)
+                if self.takes(request.model, threads):
                     return self._by_kernels(slot, worker, request)
-                worker.network = self._by_autograd(slot)
-                return worker.answer(request)
+                return self._by_autograd(slot, worker, request)
             finally:
                 worker.network = lent
 
@@ -111,33 +114,29 @@ class Sparse:
             theirs += rows * columns * kept.size * batch
         return ours * threads <= BREAK_EVEN * theirs
 
-    def _by_autograd(self, slot: int) -> FlatModule:
-        """A copy of the network for dense models, whose images have their channels last."""
+    def _plain(self, slot: int) -> FlatModule:
+        """A copy of the network for requests that ask for scores."""
+        if slot not in self._scoring:
+            self._scoring[slot] = self._setup.flat()
+            self._scoring[slot].draws = False
+        return self._scoring[slot]
+
+    def _by_autograd(self, slot: int, worker: Worker, request: Fit) -> Update:
+        """Train a dense model, with the channels of its images and weights last."""
+        layout = self._setup.layout
         if slot not in self._dense:
-            self._dense[slot] = self._setup.flat()
-            self._dense[slot].draws = False
-            self._dense[slot].module.register_forward_pre_hook(_channels_last)
-        return self._dense[slot]
+            network = FlatModule(self._setup.make(), self._setup.device, channels_last=True)
+            network.draws = False
+            network.module.register_forward_pre_hook(_channels_last)
+            self._dense[slot] = network
+        models = SurvivorModels(layout, channels_last_order(layout).numpy(), layout)
+        return _reordered(worker, request, self._dense[slot], models)
 
     def _by_kernels(self, slot: int, worker: Worker, request: Fit) -> Update:
         """Train the survivors as a model of their own."""
-        model = request.model.on_host()
-        streams = self._streams(model.host_mask)
-        network = self._network(slot, streams)
-        models = SurvivorModels(self._setup.layout, streams)
-        worker.network = network
-        worker.optimizer = {
-            name: value if name == "steps" else torch.from_numpy(models.pick(value.numpy()))
-            for name, value in worker.optimizer.items()
-        }
-        linear = None if request.linear is None else models.pick(arrays.to_numpy(request.linear))
-        update = worker.answer(replace(request, model=models.model(model), linear=linear))
-        worker.optimizer = {
-            name: value if name == "steps" else torch.from_numpy(models.spread(value.numpy()))
-            for name, value in worker.optimizer.items()
-        }
-        weights = arrays.placed(models.whole(update.model), request.model.weights)
-        return replace(update, model=request.model.with_weights(weights, update.model.finite))
+        streams = self._streams(request.model.on_host().host_mask)
+        models = SurvivorModels(self._setup.layout, streams.positions)
+        return _reordered(worker, request, self._network(slot, streams), models)
 
     def _streams(self, mask: np.ndarray) -> Streams:
         """The streams of a mask; those of the last one are kept, as all clients of a round share it."""
@@ -159,6 +158,24 @@ class Sparse:
             known = self._networks[slot] = streams, FlatModule(network, self._setup.device)
             known[1].draws = False
         return known[1]
+
+
+def _reordered(worker: Worker, request: Fit, network: FlatModule, models: SurvivorModels) -> Update:
+    """The worker's answer, trained as the model that `models` makes of the request's."""
+    model = request.model.on_host()
+    worker.network = network
+    worker.optimizer = {
+        name: value if name == "steps" else torch.from_numpy(models.pick(value.numpy()))
+        for name, value in worker.optimizer.items()
+    }
+    linear = None if request.linear is None else models.pick(arrays.to_numpy(request.linear))
+    update = worker.answer(replace(request, model=models.model(model), linear=linear))
+    worker.optimizer = {
+        name: value if name == "steps" else torch.from_numpy(models.spread(value.numpy()))
+        for name, value in worker.optimizer.items()
+    }
+    weights = arrays.placed(models.whole(update.model), request.model.weights)
+    return replace(update, model=request.model.with_weights(weights, update.model.finite))
 
 
 def _channels_last(_: nn.Module, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:

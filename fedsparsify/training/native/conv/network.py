@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from ....keyed import KeyedDropout, salted
@@ -20,6 +21,7 @@ from .program import Program
 from .streams import Streams
 
 LOW = 0xFFFFFFFF
+Positions = NDArray[np.int64]
 
 
 class _Run(torch.autograd.Function):
@@ -92,32 +94,36 @@ def _mixed(x: int) -> int:
 
 
 class SurvivorModels:
-    """From whole models of a mask to models of its survivors, and back."""
+    """From whole models to models whose trainable values are those at some positions, in their order; and back."""
 
-    def __init__(self, layout: Layout, streams: Streams) -> None:
-        self._layout, self._positions = layout, streams.positions
-        specs = TensorSpec("survivors", (streams.positions.size,))
-        rest = max(1, layout.total - layout.trainable)
-        self.layout = Layout((specs,), (TensorSpec("statistics", (rest,)),))
+    def __init__(self, layout: Layout, positions: Positions, inner: Layout | None = None) -> None:
+        self._layout, self._positions = layout, positions
+        survivors = TensorSpec("survivors", (positions.size,))
+        rest = TensorSpec("statistics", (max(1, layout.total - layout.trainable),))
+        self.layout = inner or Layout((survivors,), (rest,))
 
     def pick(self, values: Floats) -> Floats:
-        """The survivors of a flat vector of trainable entries."""
+        """The values at the positions, of a flat vector of trainable entries."""
         return np.ascontiguousarray(values[self._positions])
 
     def spread(self, values: Floats) -> Floats:
-        """A flat vector of trainable entries, zero but for the survivors."""
+        """A flat vector of trainable entries, zero but at the positions."""
         whole = np.zeros(self._layout.trainable, np.float32)
         whole[self._positions] = values
         return whole
 
     def model(self, model: SparseModel) -> SparseModel:
-        """The survivors and the statistics of a model."""
+        """The model of the positions, and the statistics."""
         weights, split = model.host_weights, self._layout.trainable
-        rest = weights[split:] if weights.size > split else np.zeros(1, np.float32)
-        return SparseModel.dense(self.layout, np.concatenate([self.pick(weights), rest]))
+        inner = np.zeros(self.layout.total, np.float32)
+        inner[: self._positions.size] = weights[self._positions]
+        inner[self._positions.size :][: weights.size - split] = weights[split:]
+        return SparseModel(self.layout, inner, model.host_mask[self._positions])
 
     def whole(self, model: SparseModel) -> Floats:
         """The weights of the whole model, statistics included."""
         split, weights = self._positions.size, model.host_weights
-        rest = self._layout.total - self._layout.trainable
-        return np.concatenate([self.spread(weights[:split]), weights[split : split + rest]])
+        whole = np.zeros(self._layout.total, np.float32)
+        whole[self._positions] = weights[:split]
+        whole[self._layout.trainable :] = weights[split:][: self._layout.total - self._layout.trainable]
+        return whole
