@@ -51,9 +51,12 @@ class Emitter:
         kind = ir.VectorType(I32, self.lanes)
         return self.builder.icmp_signed("!=", self.load_anywhere(address, kind), ir.Constant(kind, None))
 
-    def store(self, value: Any, address: Any) -> None:
+    def store(self, value: Any, address: Any, past_caches: bool = False) -> None:
         """A vector to an aligned address."""
-        self.builder.store(value, self.builder.inttoptr(address, self.vector.as_pointer())).align = self.bytes
+        stored = self.builder.store(value, self.builder.inttoptr(address, self.vector.as_pointer()))
+        stored.align = self.bytes
+        if past_caches:
+            stored.set_metadata("nontemporal", self.builder.module.add_metadata([ir.Constant(I32, 1)]))
 
     def prefetch_ahead(self, address: Any) -> None:
         """Prefetch a stream some way ahead; the processor does so by itself, but stops at the end of a page."""

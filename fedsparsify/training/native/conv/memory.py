@@ -52,7 +52,7 @@ class Memory:
     def __init__(self, planes: Planes, layout: Layout, batch: int) -> None:
         plan, self._planes = planes.plan, planes
         self.lanes = planes.vector // 4
-        self._groups = -(-batch // self.lanes)
+        self.groups = -(-batch // self.lanes)
         self._held: list[Array] = []
         weights = {layer.weight for layer in plan.convolutions}
         small = [spec for spec in layout.tensors if spec.name not in weights]
@@ -64,7 +64,7 @@ class Memory:
             spec.name: 4 * (layout.slices[spec.name].start - layout.trainable) for spec in layout.statistics
         }
         self.values, self.gradients = (
-            {name: (plane, self._keep(plane.memory(self._groups)) + plane.corner) for name, plane in group.items()}
+            {name: (plane, self._keep(plane.memory(self.groups)) + plane.corner) for name, plane in group.items()}
             for group in (planes.values, planes.gradients)
         )
         self.tile = self._keep(zeros(max((plane.group // 4 for plane in planes.unpooled.values()), default=1)))
@@ -91,7 +91,7 @@ class Memory:
         size = per_cell * max(1, self.lanes // 8)
         if name not in self._bits:
             beyond = LINE_BYTES * -(-TILE_COLUMNS * (shape[2] + 1) * size // LINE_BYTES)  # around an image's border
-            count = self._groups * int(np.prod(shape)) * size
+            count = self.groups * int(np.prod(shape)) * size
             self._bits[name] = self._keep(zeros(count + 2 * beyond, np.uint8)) + beyond
         row[field], row[f"{field}_row"] = self._bits[name], shape[2] * size
         row[f"{field}_channel"] = shape[1] * shape[2] * size
@@ -113,5 +113,5 @@ class Memory:
         """What a dropout multiplies its inputs with."""
         if layer.output not in self._factors:
             plane = Plane(self._planes.plan.shapes[layer.output], self._planes.vector)
-            self._factors[layer.output] = plane, self._keep(plane.memory(self._groups))
+            self._factors[layer.output] = plane, self._keep(plane.memory(self.groups))
         return self._factors[layer.output]

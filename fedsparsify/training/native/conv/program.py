@@ -17,7 +17,19 @@ from ....native.lines import address_of, zeros
 from .memory import Array, Memory, Place, at, put_plane, row_of
 from .plan import Add, Convolution, Dropout, Flatten, Layer, Norm, Pool, Relu
 from .planes import Planes, output_shape
-from .rows import ADD, CODES, MASKED, RELU, RELU_POOL, ROW, STORE, TILE_COLUMNS, tile_rows
+from .rows import (
+    ADD,
+    CODES,
+    MASKED,
+    RELU,
+    RELU_POOL,
+    RELU_STREAMED,
+    ROW,
+    STORE,
+    STREAMED_BYTES,
+    TILE_COLUMNS,
+    tile_rows,
+)
 from .streams import Stream, Streams
 
 Run = Callable[..., object]
@@ -94,7 +106,8 @@ class Program:
 
     def _convolution(self, layer: Convolution, source: Place, target: Place) -> Array:
         streams, shape = self.streams.layers[layer.output], output_shape(layer, self._plan.shapes)
-        mode = RELU_POOL if layer.pooled else RELU if layer.relu else STORE
+        large = streams.forward.blocks == 1 and target[0].group * self._memory.groups > STREAMED_BYTES
+        mode = RELU_POOL if layer.pooled else (RELU_STREAMED if large else RELU) if layer.relu else STORE
         bias = at(self._memory.small) + self._memory.small_at[layer.bias] if layer.bias else 0
         row = row_of("convolution", shape, x=source, y=target, mode=mode, bias=bias, sums=self._memory.sums)
         self._walk(row, streams.forward, at(self._weights) + 4 * streams.start)

@@ -34,8 +34,9 @@ OPERATIONS = (
 )
 CODES = {name: code for code, name in enumerate(OPERATIONS)}
 # What happens to the sums of a convolution: stored, added to what is there, clamped at zero (with one bit per value, or
-# also pooled by 2 × 2 with four), stored where a bit is set.
-STORE, ADD, RELU, RELU_POOL, MASKED = range(5)
+# also pooled by 2 × 2 with four), stored where a bit is set; clamped and stored past the caches.
+STORE, ADD, RELU, RELU_POOL, MASKED, RELU_STREAMED = range(6)
+STREAMED_BYTES = 4 << 20  # of a plane that is stored past the caches: it would leave them before it is read
 
 
 def tile_rows(lanes: int) -> int:

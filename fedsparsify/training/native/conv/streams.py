@@ -25,7 +25,7 @@ Mask = NDArray[np.bool_]
 
 NEAR_BYTES = 28 << 10  # of a block's inputs: they stay in the first-level cache
 FAR_BYTES = 256 << 10  # the same for values of one pixel, of which a visit reads little: in the second-level cache
-VISIT = 8  # survivors that a visit should have at least: it loads and stores a tile of sums
+VISIT = 12  # survivors that a visit should have at least: it loads and stores a tile of sums
 TILE = 4  # rows and columns
 
 

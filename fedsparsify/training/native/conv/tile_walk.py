@@ -13,7 +13,7 @@ from numba import from_dtype
 from ....native.compiled import compiled, inlined
 from ....native.pointers import ints, seen_as
 from .gradient_tiles import gradient_visit, unpool_tile
-from .rows import CODES, RELU_POOL, ROW
+from .rows import CODES, RELU_POOL, RELU_STREAMED, ROW
 from .tiles import conv_visit, prefetch_rows
 
 FOUR = (0,) * 4
@@ -96,7 +96,7 @@ def _conv_tile(width: Any, tall: Any, op: Any, group: Any, top: Any, left: Any, 
             if (op.prefetched or op.spread) and columns == 4:
                 if op.prefetched:
                     _prefetch_inputs(width, tall, op, x, left, block, c)
-                if last and op.mode != RELU_POOL and not op.local:
+                if last and op.mode != RELU_POOL and op.mode != RELU_STREAMED and not op.local:
                     prefetch_rows(width, FOUR, y + (c + 1) * op.y_channel, op.y_row, len(tall), 1)
             conv_visit(width, tall, given)
             offsets += 4 * count

@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 from ....native.lines import LINE_BYTES
 from ....native.simd import F32, FLOAT_BYTES, I32, I64, Emitter, Values, sides
-from .rows import ADD, MASKED, RELU, RELU_POOL
+from .rows import ADD, MASKED, RELU, RELU_POOL, RELU_STREAMED
 
 BIT = ir.IntType(1)
 
@@ -174,9 +174,9 @@ def _conv_visit(e: Emitter, given: Values, height: int, breadth: int, is_near: b
                 e.store(builder.fadd(value, e.load(place)), place)
             return []
 
-        def relu() -> Values:
+        def relu(streamed: bool = False) -> Values:
             for value, place, word in zip(tile, places, words, strict=True):
-                e.store(positive(e, value), place)
+                e.store(positive(e, value), place, streamed)
                 store_bits(e, builder.fcmp_ordered(">", value, e.constant(0.0)), word)
             return []
 
@@ -197,6 +197,7 @@ def _conv_visit(e: Emitter, given: Values, height: int, breadth: int, is_near: b
             return []
 
         modes = [(ADD, added), (RELU, relu), (RELU_POOL, pooled), (MASKED, masked)]
+        modes.append((RELU_STREAMED, lambda: relu(True)))
         end: Any = store
         for number, make in modes:
             end = (lambda n, m, rest: lambda: e.either(chosen(n), m, rest))(number, make, end)

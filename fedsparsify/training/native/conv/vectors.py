@@ -9,10 +9,11 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ....native.simd import Emitter, Values, sides
+from ....native.simd import I64, Emitter, Values, sides
 from .tiles import bit_bytes, larger_or_nan, load_bits, positive, store_bits
 
 Compute = Callable[[Emitter, Values, Values, Values], Values]
+CHAINS = 4  # sums that grow at the same time: an addition takes about as many cycles
 
 
 def along(compute: Compute, sums: int = 0) -> Any:
@@ -35,11 +36,29 @@ def along(compute: Compute, sums: int = 0) -> Any:
 
             def body(state: Values) -> Values:
                 now, totals = state[: len(moving)], state[len(moving) :]
-                totals = compute(e, now, factors, totals)
+                totals = [*compute(e, now, factors, totals[:sums]), *totals[sums:]]
                 return [*(e.at(place, e.bytes) for place in now), *totals]
 
-            after = e.loop(args[1], [*moving, *(e.load(place) for place in held)], body)
-            for place, total in zip(held, after[len(moving) :], strict=True):
+            def several(state: Values) -> Values:
+                now, totals = state[: len(moving)], state[len(moving) :]
+                for k in range(0, chains * sums, sums):
+                    totals[k : k + sums] = compute(e, now, factors, totals[k : k + sums])
+                    now = [e.at(place, e.bytes) for place in now]
+                return [*now, *totals]
+
+            chains = CHAINS if sums else 1
+            idle = [e.constant(0.0)] * (sums * (chains - 1))
+            state = [*moving, *(e.load(place) for place in held), *idle]
+            if chains > 1:
+                state = e.loop(builder.sdiv(args[1], ir.Constant(I64, chains)), state, several)
+                state = e.loop(builder.srem(args[1], ir.Constant(I64, chains)), state, body)
+            else:
+                state = e.loop(args[1], state, body)
+            totals = state[len(moving) :]
+            for k, place in enumerate(held):
+                total = totals[k]
+                for other in totals[k + sums :: sums]:
+                    total = builder.fadd(total, other)
                 e.store(total, place)
             return context.get_dummy_value()
 
