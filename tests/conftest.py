@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 
 from fedsparsify.__main__ import main
+from fedsparsify.methods import METHODS
 from fedsparsify.model import Layout, SparseModel, TensorSpec
 from fedsparsify.stopping import SIGNALS
+
+# Methods that differ from another by a number or a formula at the server; `make long` runs them too.
+TWINS = {"fedavg-mfl", "fedavgm", "fedyogi", "fedadagrad", "random", "oneshot", "grasp"}
+EVERY_METHOD = [pytest.param(name, marks=pytest.mark.slow) if name in TWINS else name for name in METHODS]
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from conftest import small_model
+from conftest import EVERY_METHOD, small_model
 from torch import nn
 
-from fedsparsify import METHODS, RunConfig, run
+from fedsparsify import RunConfig, run
 from fedsparsify.data import load_dataset, partition
 from fedsparsify.errors import ClientError
 from fedsparsify.federation.simulated import Simulated
@@ -89,7 +89,7 @@ def check(history):
         assert np.isfinite(entry.accuracy)
 
 
-@pytest.mark.parametrize("method", [*METHODS, *(name for name in SETTINGS if ":" in name)])
+@pytest.mark.parametrize("method", [*EVERY_METHOD, *(name for name in SETTINGS if ":" in name)])
 def test_every_method_leaves_a_diverged_client_out(method):
     table = {"name": method} | SETTINGS.get(method, {})
     config = RunConfig(**SMALL, rounds=2, method=table, momentum=0.5, keep_optimizer=True, min_clients=2)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import small_model
+from conftest import EVERY_METHOD, small_model
 
 from fedsparsify import METHODS, RunConfig, run
 from fedsparsify.data import load_dataset
@@ -43,14 +43,14 @@ def config(name: str, **more) -> RunConfig:
     return RunConfig(method={"name": name, **short}, rounds=ROUNDS, epochs=1, clients=4, **more)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", EVERY_METHOD)
 def test_same_seed_same_bytes_and_another_seed_other_bytes(name):
     first, second = run(config(name)), run(config(name))
     assert first.model.same_as(second.model)
     assert not first.model.same_as(run(config(name, seed=7)).model)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", EVERY_METHOD)
 def test_target_sparsity_is_met_to_the_parameter_and_masks_only_shrink(name):
     """An `exact` method meets its target in every round; a mask that does not regrow only shrinks, entry by entry."""
     plan = config(name)
@@ -65,7 +65,7 @@ def test_target_sparsity_is_met_to_the_parameter_and_masks_only_shrink(name):
     assert any(returned) if plan.method.regrows else not any(returned)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", EVERY_METHOD)
 def test_models_that_live_in_torch_give_the_same_bytes(name):
     """What a GPU does: models stay tensors from round to round. Here on a CPU, where nothing else may differ."""
     plan, ends = config(name), []
@@ -87,7 +87,7 @@ def test_who_is_exact_and_who_regrows():
     assert {name for name, kind in METHODS.items() if kind.regrows} == {"prunefl", "feddst", "topk", "fedrts"}
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", EVERY_METHOD)
 def test_stopped_after_any_round_and_resumed_is_the_same_run(name, tmp_path):
     whole = run(config(name), tmp_path / "whole")
     rounds = [entry.round for entry in whole.history]

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from conftest import EVERY_METHOD
 from torch import nn
 
 from fedsparsify import METHODS, RunConfig
@@ -81,7 +82,7 @@ def compare(config: RunConfig, data: Dataset, mapped: bool = False, tolerance: f
         assert np.allclose(one.weights[rest], two.weights[rest], rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", EVERY_METHOD)
 @pytest.mark.parametrize("more", [{}, {"momentum": 0.5, "keep_optimizer": True, "split": "dirichlet:0.5"}])
 def test_every_method_of_fc(name, more):
     # With readjust = 1 or other learning rates, some sample meets a ReLU at its kink, and one unit's weights differ by
@@ -220,24 +221,6 @@ def test_stacks_round_trip():
     rows = torch.randn(3, first.layout.trainable)
     stack.set_rows(buffer, rows)
     assert torch.equal(stack.get_rows(buffer), rows)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_models_that_live_in_torch_tensors_give_the_same_run(name, monkeypatch):
-    """A simulation on a GPU keeps its models there; on a CPU the same code can be held to the same bytes."""
-    tuned = {"tune": 1} if "tune" in settings(METHODS[name]) else {}
-    config = RunConfig(method={"name": name, **tuned}, rounds=2, epochs=1, clients=3)
-    data = load_dataset("digits")
-
-    def last(federation):
-        first = config.method.first_round
-        return list(run_rounds(federation, config.method, federation.initial(), first, 2, config.seed))[-1][0]
-
-    in_numpy = last(Simulated(config, data))
-    monkeypatch.setattr(Simulated, "place", lambda self, model: model.beside(self._network.weights))
-    in_torch = last(Simulated(config, data))
-    assert isinstance(in_torch.weights, torch.Tensor)
-    assert in_torch.same_as(in_numpy)
 
 
 def perceptron(change):

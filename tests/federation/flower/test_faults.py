@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import small_model
+from conftest import EVERY_METHOD, small_model
 from fake import FakeGrid, play
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 
-from fedsparsify import METHODS, RunConfig, run
+from fedsparsify import RunConfig, run
 from fedsparsify.average import Tally
 from fedsparsify.cli.progress import summary_rows
 from fedsparsify.data import load_dataset, partition
@@ -48,7 +48,7 @@ SOON = {
 }
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", EVERY_METHOD)
 def test_every_method_is_the_same_as_in_the_simulator(tmp_path, method):
     """Through the messages and the nodes' folders, with momentum that stays on the nodes' disks."""
     table = {"name": method} | SOON.get(method, {})
