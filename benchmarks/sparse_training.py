@@ -2,6 +2,7 @@
 
     python benchmarks/sparse_training.py [--networks cnn vgg16 resnet18] [--sparsities 0 0.8 0.9 0.95 0.99] [--compile]
     python benchmarks/sparse_training.py --layers --networks cnn --sparsities 0.95
+    python benchmarks/sparse_training.py --networks resnet18 --sparsities 0.95 --uniform --sparseprop
 
 All sides take turns in one process, with one thread each; times are that thread's own processor time, medians of single
 steps, so that other processes disturb little. Ours is what a client does: samples picked, forward, loss, backward, SGD
@@ -9,12 +10,15 @@ with momentum; what a round does once per client is not a step's.
 PyTorch's is the usual loop with `torch.optim.SGD`. Masks are those of `results/models/` where there is one of that
 sparsity; below 0.9, layers' densities lie between dense and those of the file at 0.90; masks of resnet18 keep the
 largest of He-normal weights of all layers together.
+`--uniform`: every convolution but the first has the same sparsity. `--sparseprop`: SparseProp (Nikdan et al., 2023)
+takes turns, too, where its package is installed; it replaces the layers that it measures to be faster.
 `--layers`: milliseconds and share of the machine's peak of every kernel of a step.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,46 +49,22 @@ EPOCHS = 3  # of ours in a turn
 CPU = torch.device("cpu")
 
 
-class Block(nn.Module):
-    """Two convolutions and a shortcut (He et al., 2016)."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.norm1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.norm2 = nn.BatchNorm2d(outputs)
-        self.shortcut: nn.Module = nn.Identity()
-        if stride > 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The block's output."""
-        h = torch.relu(self.norm1(self.conv1(x)))
-        return torch.relu(self.norm2(self.conv2(h)) + self.shortcut(x))
-
-
-def resnet18(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """ResNet-18 with the stem for images of 32 × 32."""
-    layers: list[nn.Module] = [nn.Conv2d(shape[0], 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
-    inputs = 64
-    for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-        layers += [Block(inputs, outputs, stride), Block(outputs, outputs, 1)]
-        inputs = outputs
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
-
-
 def network(name: str) -> nn.Module:
     """A network with fixed initial weights."""
-    torch.manual_seed(0)
-    return resnet18(SHAPE, 10) if name == "resnet18" else build(name, SHAPE, CLASSES[name], 0)
+    return build(name, SHAPE, CLASSES[name], 0)
 
 
-def pruned(name: str, sparsity: float) -> SparseModel:
+def pruned(name: str, sparsity: float, uniform: bool = False) -> SparseModel:
     """The model that a step starts from."""
     model = model_of(network(name))
     if sparsity == 0:
         return model
+    if uniform:
+        kept, rng = np.ones(model.layout.trainable, bool), np.random.default_rng(0)
+        for spec in model.layout.tensors:
+            if len(spec.shape) == 4 and spec.shape[1] > SHAPE[0]:
+                kept[model.layout.slices[spec.name]] = rng.random(spec.size) >= sparsity
+        return model.under(kept)
     path = MODELS / f"{FILES.get(name)}-{sparsity:.2f}.fsz"
     if path.exists():
         return model.under(load(path).mask)
@@ -115,9 +95,24 @@ def _between(known: SparseModel, sparsity: float, rng: np.random.Generator) -> n
     return rng.random(each.size) < each
 
 
-def torch_step(name: str, channels_last: bool, compiled: bool) -> Callable[[], None]:
+def sparseprop_step(name: str, model: SparseModel) -> Callable[[], None]:
+    """PyTorch's step with SparseProp's layers in place of those that are slower."""
+    import backend  # the package installs its extension beside itself
+    import sparseprop
+
+    sys.modules["sparseprop.backend"] = sparseprop.backend = backend
+    from sparseprop.utils import swap_modules_with_sparse
+
+    module = network(name)
+    with torch.no_grad():
+        for key, parameter in module.named_parameters():
+            parameter.copy_(torch.from_numpy(np.array(model.tensors()[key])))
+    return torch_step(name, False, False, swap_modules_with_sparse(module, (BATCH, *SHAPE)).train())
+
+
+def torch_step(name: str, channels_last: bool, compiled: bool, module: nn.Module | None = None) -> Callable[[], None]:
     """PyTorch's usual training step on one batch."""
-    module = network(name).train()
+    module = module or network(name).train()
     x, y = torch.randn(BATCH, *SHAPE), torch.randint(0, CLASSES[name], (BATCH,))
     if channels_last:
         module, x = module.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
@@ -135,11 +130,11 @@ def torch_step(name: str, channels_last: bool, compiled: bool) -> Callable[[], N
 class Stamped(Worker):
     """A worker that notes when each of its steps begins."""
 
+    began: list[float]
+
     def _backward(self, batch: torch.Tensor) -> torch.Tensor:
         self.began.append(time.thread_time())
         return super()._backward(batch)
-
-    began: list[float]
 
 
 class Ours:
@@ -175,18 +170,22 @@ def timed(call: Callable[[], None], times: int) -> float:
     return (time.thread_time() - began) / times
 
 
-def compare(name: str, sparsities: list[float], turns: int, compiled: bool) -> None:
+def compare(name: str, sparsities: list[float], args: argparse.Namespace) -> None:
     """Medians of all sides, and ratios within turns."""
     theirs = {"default": torch_step(name, False, False), "channels last": torch_step(name, True, False)}
-    if compiled:
+    if args.compile:
         theirs["compile"] = torch_step(name, False, True)
+        theirs["compile, channels last"] = torch_step(name, True, True)
     for sparsity in sparsities:
-        ours = Ours(name, pruned(name, sparsity), by_rule=True)
+        model = pruned(name, sparsity, args.uniform)
+        if args.sparseprop:
+            theirs["sparseprop"] = sparseprop_step(name, model)
+        ours = Ours(name, model, by_rule=True)
         ours()
         for step in theirs.values():
             step()
         rows = []
-        for _ in range(turns):
+        for _ in range(args.turns):
             row = [median(timed(step, 1) for _ in range(STEPS)) for step in theirs.values()]
             rows.append([*row, median(ours())])
         table = np.array(rows) * 1e3
@@ -243,6 +242,8 @@ def main() -> None:
     parser.add_argument("--sparsities", nargs="+", type=float, default=[0, 0.8, 0.9, 0.95, 0.99])
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--compile", action="store_true", help="also torch.compile")
+    parser.add_argument("--uniform", action="store_true", help="the same sparsity in all convolutions but the first")
+    parser.add_argument("--sparseprop", action="store_true", help="also SparseProp")
     parser.add_argument("--layers", action="store_true", help="every kernel of a step")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -251,7 +252,7 @@ def main() -> None:
             for sparsity in args.sparsities:
                 layers(name, sparsity, args.turns)
         else:
-            compare(name, args.sparsities, args.turns, args.compile)
+            compare(name, args.sparsities, args)
 
 
 if __name__ == "__main__":

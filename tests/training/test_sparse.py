@@ -141,7 +141,13 @@ def difference(seed: int, lanes: int) -> tuple[float, bool]:
     """The largest relative difference of logits, gradient and statistics over two steps; whether a tie was near."""
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
-    module, shape = random_network(rng)
+    return difference_of(*random_network(rng), rng, lanes)
+
+
+def difference_of(
+    module: nn.Sequential, shape: tuple[int, ...], rng: np.random.Generator, lanes: int
+) -> tuple[float, bool]:
+    """The same for one network."""
     normed = any(isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d) for layer in module.modules())
     least = 2 if normed else 1  # a batch norm may not take one value per channel
     kept, batch = rng.choice([1.0, 0.6, 0.2, 0.05, 0.001]), int(rng.integers(least, 71))
@@ -170,6 +176,24 @@ def difference(seed: int, lanes: int) -> tuple[float, bool]:
         ]
         worst = max(worst, *(float(np.linalg.norm(a - b) / (np.linalg.norm(b) + 1e-6)) for a, b in pairs))
     return worst, min(margins, default=1.0) < 1e-5
+
+
+@pytest.mark.parametrize(("size", "side"), [(1, 6), (3, 10), (5, 6), (7, 12)])
+def test_a_pool_within_a_convolution_of_any_size(size, side):
+    """The first layer's gradient is taken from the tiles of the second's, before a pool that is undone tile by tile."""
+    torch.manual_seed(size)
+    first = [nn.Conv2d(2, 5, 3, padding=1), nn.ReLU()]
+    second = [nn.Conv2d(5, 6, size, padding=size // 2), nn.ReLU(), nn.MaxPool2d(2)]
+    module = nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(6 * (side // 2) ** 2, CLASSES))
+    shape = (2, side, side)
+    assert [layer.pooled for layer in read_plan(module, layout_of(module), shape).convolutions] == [False, True, False]
+    assert difference_of(module, shape, np.random.default_rng(size), lanes_here())[0] < 1e-5
+
+
+def test_a_first_layer_of_one_pixel():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(2, 4, 6), nn.ReLU(), nn.Conv2d(4, CLASSES, 1), nn.Flatten())
+    assert difference_of(module, (2, 6, 6), np.random.default_rng(3), lanes_here())[0] < 1e-5
 
 
 @pytest.mark.parametrize("seed", range(6))

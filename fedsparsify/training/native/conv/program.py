@@ -312,6 +312,8 @@ class Program:
         masked = isinstance(maker, Convolution) and self._masked_by_reader(maker)
         plane, address = target
         for part in streams.backward:
+            if there and part.stream.order.size == 0:  # pixels that a strided window never meets
+                continue
             transposed = zeros(max(1, part.stream.order.size))
             self._bound.append(transposed)
             row = row_of("permute", x=at(self._weights) + 4 * streams.start, y=at(transposed))
