@@ -43,14 +43,14 @@ def make_images(folder: Path) -> None:
 
 def make_level(folder: Path, name: str) -> None:
     """Write the code images of the level that the environment names."""
-    from fedsparsify.inference.runtime.native_calls import INFERENCE_CODE
+    from fedsparsify.inference.runtime.native_calls import INFERENCE_CODE, INT8_CODE
     from fedsparsify.native.codegen import Code
     from fedsparsify.native.image_files import keep
     from fedsparsify.native.levels import LEVELS
     from fedsparsify.training.native.kernel_code import CONVOLUTIONS, PERCEPTRONS
 
     (lanes,) = (level.lanes for level in LEVELS if level.name == name)
-    for code in (INFERENCE_CODE, PERCEPTRONS, CONVOLUTIONS):
+    for code in (INFERENCE_CODE, INT8_CODE, PERCEPTRONS, CONVOLUTIONS):
         path = folder / code.shipped_name(name)
         keep(path, *Code(code, lanes).image())
         print(f"{path.name}: {path.stat().st_size:,} bytes", flush=True)

@@ -16,7 +16,7 @@ from llvmlite import binding
 
 from fedsparsify.errors import ModelError
 from fedsparsify.inference.runtime import native_calls as native
-from fedsparsify.inference.runtime.native_calls import ACTIVATION_FILES, INFERENCE_CODE
+from fedsparsify.inference.runtime.native_calls import ACTIVATION_FILES, INFERENCE_CODE, INT8_CODE
 from fedsparsify.native import code_images, codegen, machine
 from fedsparsify.native.code_images import PACKAGE, SHARED, CodeImage, made_of
 from fedsparsify.native.image_files import Damaged, keep, mapped
@@ -317,7 +317,7 @@ def test_what_numba_keeps_where_there_are_no_images(monkeypatch: pytest.MonkeyPa
         codegen.Code.image(None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("code", [INFERENCE_CODE, PERCEPTRONS, CONVOLUTIONS], ids=lambda code: code.name)
+@pytest.mark.parametrize("code", [INFERENCE_CODE, INT8_CODE, PERCEPTRONS, CONVOLUTIONS], ids=lambda code: code.name)
 def test_images_are_bound_to_the_processor_and_all_sources(monkeypatch: pytest.MonkeyPatch, code: CodeImage) -> None:
     before = made_of.__wrapped__(code)
     assert before == made_of.__wrapped__(code)

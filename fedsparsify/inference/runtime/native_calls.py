@@ -45,10 +45,10 @@ class NativeCalls:
         self._serve(0, 0, 0, 0, 0, slot, barrier)
 
 
-def native_calls(lanes: int, code: CodeImage = INFERENCE_CODE) -> NativeCalls:
+def native_calls(lanes: int, code: CodeImage | None = None) -> NativeCalls:
     """The compiled functions for a vector width; compiled now where no code image was kept."""
     try:
-        return NativeCalls(lanes, code)
+        return NativeCalls(lanes, code or INFERENCE_CODE)
     except ImportError as error:
         raise ModelError(str(error)) from error
 

@@ -32,13 +32,20 @@ PAIR_PRODUCTS = (
 )
 
 
+LEVELS = {  # of processors, by LLVM's name
+    "x86-64-v4": frozenset({"sse2", "ssse3", "avx2", "avx512bw"}),
+    "x86-64-v3": frozenset({"sse2", "ssse3", "avx2"}),
+    "x86-64": frozenset({"sse2"}),
+}
+
+
 @cache
 def features() -> frozenset[str]:
-    """What the processor that is compiled for can do."""
+    """What the processor that is compiled for can do; of one that is not known, nothing beyond plain arithmetic."""
+    if config.CPU_NAME:
+        return LEVELS.get(config.CPU_NAME, frozenset())
     if config.CPU_FEATURES is not None:
         return frozenset(name[1:] for name in config.CPU_FEATURES.split(",") if name.startswith("+"))
-    if config.CPU_NAME and binding.get_host_cpu_name() != config.CPU_NAME:
-        return frozenset()
     return frozenset(name for name, has in binding.get_host_cpu_features().items() if has)
 
 
