@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ..errors import ModelError, WireError
 from ..graph import INPUT, Node
 from ..model import Floats, SparseModel
-from ..ops import OPERATIONS, shapes_of
+from ..ops import OPERATIONS, constants_of, shapes_of
 from ..wire.files import atomic
 
 OPSET, IR_VERSION = 20, 9  # the first with Gelu, and the oldest that carries it: the more runtimes read it
@@ -54,6 +54,7 @@ class Builder:
     def __init__(self, model: SparseModel, shapes: Mapping[str, tuple[int, ...]], graph: Sequence[Node]) -> None:
         self._tensors, self.shapes = model.host_tensors(), shapes
         self._values = {INPUT, *(node.output for node in graph)}
+        self.constants: Collection[str] = constants_of(graph)
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: dict[str, TensorProto] = {}
 

@@ -22,7 +22,7 @@ from ..native.machine import cores_here, lanes_here
 from ..preprocessing import Preprocessing
 from ..wire.artefact import load, load_network_and_facts
 from ..wire.graphs import parse_graph
-from .frontend.fusion import fuse
+from .frontend.network import Network
 from .int8.parts import LEAST_BATCH, int8_parts
 from .layout.memory_budget import MemoryBudget
 from .lowering.kernel_choice import KERNEL_OPTIONS
@@ -87,8 +87,7 @@ class Engine(Executor):
         if kernels not in KERNEL_OPTIONS:
             raise ModelError(f"kernels are one of {', '.join(KERNEL_OPTIONS)}. Received: {kernels!r}.")
         self.kernels, count = kernels, threads or cores_here()
-        network = fuse(graph, tensors, memory)
-        planner = Planner(network, count, self.lanes, kernels, memory)
+        planner = Planner(Network(graph, tensors, memory), count, self.lanes, kernels, memory)
         super().__init__(native_calls(self.lanes), planner, count, memory)
         whole_numbers = quantised is not None and kernels == "auto"
         self._parts = int8_parts(quantised, graph, tensors, count, self.lanes, memory) if whole_numbers else []

@@ -11,8 +11,9 @@ from threading import Lock
 
 from ..graph import INPUT
 from .explain import explain_layout, explain_rows, explain_steps
-from .frontend.fusion import Fused, Shape, weight_vectors
-from .frontend.steps import Conv, Flatten
+from .frontend.fusion import Shape, weight_vectors
+from .frontend.network import Network
+from .frontend.steps import Conv, Flatten, MatMul, Relayout, Step
 from .layout.block_cost import blocks_pay
 from .layout.memory_budget import MemoryBudget
 from .layout.network_layout import SampleBlock
@@ -33,8 +34,8 @@ Sides = tuple[int, ...]  # of a sample
 class Planner:
     """Plans batches of one network, and keeps the programs for them."""
 
-    def __init__(self, network: Fused, threads: int, lanes: int, kernel_option: str, memory: MemoryBudget) -> None:
-        self.network, self.steps = network, network.steps
+    def __init__(self, network: Network, threads: int, lanes: int, kernel_option: str, memory: MemoryBudget) -> None:
+        self.network = network
         self.programs: dict[tuple[Sides, SampleBlock], Program] = {}
         self._threads, self._lanes, self._kernel_option, self._memory = threads, lanes, kernel_option, memory
         self._shapes: dict[Sides, dict[str, Shape]] = {}
@@ -44,14 +45,14 @@ class Planner:
     def plan(self, batch: tuple[int, ...], most: int) -> BatchPlan:
         """How batches of a shape are divided among so many threads at the most."""
         samples, sample = batch[0], self.sample_shape(batch[1:])
-        shapes = self.shapes(sample)
-        made = shapes[self.steps[-1].name]
-        output_shape = (samples, *self.network.output(batch[1:]))
-        vectors = weight_vectors(self.steps, shapes, self._lanes)
+        shapes, steps = self.shapes(sample), self.steps(sample)
+        made = shapes[steps[-1].name]
+        output_shape = (samples, *self.network.fused(batch[1:]).output(batch[1:]))
+        vectors = weight_vectors(steps, shapes, self._lanes)
         self._memory.expect(4 * prod(output_shape), f"the output {output_shape}")
         threads = most if samples * vectors > self._least_vectors(sample) else 1
         sizes = 4 * prod(sample), 4 * prod(made)
-        blocks = len(sample) != 3 or blocks_pay(self.steps, shapes, self._lanes, samples)
+        blocks = len(sample) != 3 or blocks_pay(steps, shapes, self._lanes, samples)
         spans = spans_of(samples, self._lanes, self._width(samples, sample, threads), threads, blocks)
         jobs = [
             Job(self.program(sample, block), first * sizes[0], first * sizes[1], count) for block, first, count in spans
@@ -74,13 +75,18 @@ class Planner:
 
     def sample_shape(self, sample: Sides) -> Sides:
         """A network that flattens its input at once takes rows of features."""
-        readers = [step for step in self.steps if INPUT in step.inputs]
-        return (prod(sample),) if all(isinstance(step, Flatten) for step in readers) else sample
+        readers = [step for step in self.steps(sample) if INPUT in step.inputs]
+        flat = (prod(sample),)
+        return flat if self.network.any_shape and all(isinstance(step, Flatten) for step in readers) else sample
+
+    def steps(self, sample: Sides) -> tuple[Step, ...]:
+        """The steps for samples of a shape."""
+        return self.network.fused(sample).steps
 
     def shapes(self, sample: Sides) -> dict[str, Shape]:
         """Shapes of all values, for samples of one shape."""
         if sample not in self._shapes:
-            shapes = self.network.shapes(sample)
+            shapes = self.network.fused(sample).shapes(sample)
             for name, sides in shapes.items():
                 self._memory.expect(4 * prod(sides), f"{named(name)}, of {sides} values per sample,")
             self._shapes[sample] = shapes
@@ -95,7 +101,7 @@ class Planner:
                     shapes = dict(self.shapes(sample))
                     choices = self._choices.setdefault((sample, block.single, block.wide), {})
                     self.programs[sample, block] = build_program(
-                        self.steps, shapes, block, self._kernel_option, choices, self._memory
+                        self.steps(sample), shapes, block, self._kernel_option, choices, self._memory
                     )
                 known = self.programs[sample, block]
         return known
@@ -104,11 +110,11 @@ class Planner:
         """The stages of the programs that serve batches of a shape, as text."""
         plan, sample = self.plan(batch, self._threads), self.sample_shape(batch[1:])
         served = {plan.shared, *(job.program for job in plan.jobs)}
-        lines = [*explain_steps(self.steps, self.shapes(sample))]
+        lines = [*explain_steps(self.steps(sample), self.shapes(sample))]
         for (sides, block), program in list(self.programs.items()):
             if program in served:
                 choices = self._choices[sides, block.single, block.wide]
-                steps, shapes = separate_fills(self.steps), dict(self.shapes(sides))
+                steps, shapes = separate_fills(self.steps(sides)), dict(self.shapes(sides))
                 writer = ProgramBuilder(steps, shapes, block, self._kernel_option, choices, self._memory).build()
                 lines += [f"program for samples: {block.samples}, workers: {block.workers}"]
                 lines += [*explain_layout(writer.layout), *explain_rows(writer.finished())]
@@ -120,12 +126,13 @@ class Planner:
 
     def _all_dense(self, sample: Sides) -> bool:
         """Whether a flat network has dense products only, whose bits do not depend on the samples side by side."""
-        layers = [step for step in self.steps if isinstance(step, Conv)]
+        layers = [step for step in self.steps(sample) if isinstance(step, Conv)]
         return len(sample) == 1 and all(surely_dense(step, self._kernel_option) for step in layers)
 
     def _width(self, samples: int, sample: Sides, threads: int) -> int:
         """How many vectors of samples a flat network takes side by side; fewer where each thread can get some."""
-        if len(sample) == 3:
+        images = any(sides[1:] != (1, 1) for sides in self.shapes(sample).values())
+        if len(sample) == 3 or images or any(isinstance(step, Relayout | MatMul) for step in self.steps(sample)):
             return 1
         enough = self._lanes * (threads if self._all_dense(sample) else 1)
         return next((wide for wide in (4, 2) if samples > wide // 2 * enough), 1)

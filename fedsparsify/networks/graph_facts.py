@@ -11,7 +11,7 @@ from torch import nn
 
 from ..errors import ModelError
 from ..graph import Node
-from ..inference.frontend.fusion import fuse
+from ..inference.frontend.network import Network as EngineNetwork
 from ..model import SparseModel, Survivors
 from ..notices import notice
 from ..ops.base import Untraceable
@@ -46,9 +46,9 @@ class GraphFacts:
         module, model = module.eval(), model_of(module)
         state = state_facts(module)
         try:
-            graph = trace(module)
             if not isinstance(probe, torch.Tensor):
                 raise Untraceable("the network takes several inputs")
+            graph = trace(module, sample=tuple(probe.shape[1:]))
             if why := difference(module, graph, _tensors(model), probe):
                 raise Untraceable(why)
         except Untraceable as error:
@@ -57,7 +57,7 @@ class GraphFacts:
         try:
             nothing = np.zeros(0, np.int64), np.zeros(0, np.float32)  # shapes are all that matters here
             empty = {spec.name: Survivors(spec.shape, *nothing) for spec in model.layout}
-            fuse(graph, empty).shapes(tuple(probe.shape[1:]))
+            EngineNetwork(graph, empty).fused(tuple(probe.shape[1:]))
         except ModelError as error:
             notice(f"the engine will not run this network, though it can be exported: {error}")
         return cls(graph, "", probe, state)

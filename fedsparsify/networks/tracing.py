@@ -7,6 +7,7 @@ in place. Anything else is `Untraceable`: the network trains all the same, only 
 from __future__ import annotations
 
 import operator
+import re
 import traceback
 from collections.abc import Collection, Iterable, Sequence
 from copy import deepcopy
@@ -32,13 +33,35 @@ PLACE = "place"  # under this key a node of torch.fx keeps the user's line that 
 IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior", "ixor")
 
 
-def trace(module: nn.Module, training: bool = False) -> tuple[Node, ...]:
+def trace(module: nn.Module, training: bool = False, sample: tuple[int, ...] | None = None) -> tuple[Node, ...]:
     """The network as it evaluates, node by node.
 
-    As it trains, keyed dropouts are nodes too, and a layer's node says by the attribute `module` which one it is.
+    Where torch.fx does not suffice and the shape of a sample is known, torch.export is asked (`exporting.py`). As the
+    network trains, keyed dropouts are nodes too, and a layer's node says by the attribute `module` which one it is.
     """
     if why := changed_forward(module):
         raise Untraceable(f"{why}, which no graph has")
+    try:
+        return _trace(module, training)
+    except Untraceable as error:
+        if sample is None or training:
+            raise
+        return _export(module, sample, error)
+
+
+def _export(module: nn.Module, sample: tuple[int, ...], first: Untraceable) -> tuple[Node, ...]:
+    """By torch.export; where it cannot run the network, what torch.fx said of it remains."""
+    from .exporting import export
+
+    try:
+        return export(module, sample, _place_of)
+    except Untraceable:
+        raise
+    except Exception as error:  # torch.export raises errors of many classes
+        raise first from error
+
+
+def _trace(module: nn.Module, training: bool) -> tuple[Node, ...]:
     try:
         module = deepcopy(module).train(training)  # a forward may set attributes, which would hold proxies afterwards
         # torch.fx goes into the forward of what it is given, and a layer is to stay one node.
@@ -53,6 +76,14 @@ def trace(module: nn.Module, training: bool = False) -> tuple[Node, ...]:
         if isinstance(tensor, fx.Proxy):
             raise Untraceable(f"forward assigns {name!r}, which no graph has")
     return _Reader(root, module, training).read(traced)
+
+
+def _place_of(stack: str) -> str:
+    """The innermost line of a user's own code in a printed stack, as the end of a message."""
+    for file, line, function in reversed(re.findall(r'File "([^"]+)", line (\d+), in (\S+)', stack)):
+        if not file.startswith(TORCH):
+            return f" (at {Path(file).name}:{line}, in {function})"
+    return ""
 
 
 class _Proxy(fx.Proxy):
@@ -85,7 +116,7 @@ def _place(frames: Iterable[tuple[FrameType, int]]) -> str:
     """The innermost line of a user's own code inside `trace`, as the end of a message; frames come innermost first."""
     for frame, line in frames:
         code = frame.f_code
-        if code is trace.__code__:
+        if code is _trace.__code__:
             break
         if code.co_filename != __file__ and not code.co_filename.startswith(TORCH):
             return f" (at {Path(code.co_filename).name}:{line}, in {code.co_name})"
@@ -102,7 +133,7 @@ FUNCTIONS = {
     for spelled in (name, f"{name}_")
     for space in (functional, torch)
     if hasattr(space, spelled)
-} | {operator.add: "add", operator.iadd: "add_"}
+} | {operator.add: "add", operator.iadd: "add_", operator.mul: "mul", operator.imul: "mul_"}
 
 
 def _of_module(module: nn.Module, path: str) -> tuple[Operation, Traced]:
@@ -233,10 +264,10 @@ class _Reader:
         output = self._values[value].read()
         if output == INPUT:
             raise Untraceable("the network returns its input")
-        return _needed(self._nodes, output)
+        return needed(self._nodes, output)
 
 
-def _needed(nodes: Sequence[Node], output: str) -> tuple[Node, ...]:
+def needed(nodes: Sequence[Node], output: str) -> tuple[Node, ...]:
     """The nodes that a value is made from, itself last."""
     wanted, kept = {output}, []
     for node in reversed(nodes):

@@ -21,7 +21,7 @@ _found = sorted((module.OPERATION for module in _modules if hasattr(module, "OPE
 OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _found}
 ACTIVATIONS = tuple(operation for operation in _found if isinstance(operation, Activation))  # the engine numbers them
 
-__all__ = ["ACTIVATIONS", "OPERATIONS", "Operation", "reference", "roles", "shapes_of"]
+__all__ = ["ACTIVATIONS", "OPERATIONS", "Operation", "constants_of", "reference", "roles", "shapes_of"]
 
 
 def roles(node: Node, tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,6 +41,15 @@ def shapes_of(
         except ModelError as error:
             raise ModelError(f"layer {node.output!r}: {error}") from None
     return shapes
+
+
+def constants_of(graph: Sequence[Node]) -> set[str]:
+    """Values that do not depend on the input: every sample has them alike."""
+    found: set[str] = set()
+    for node in graph:
+        if all(name in found for name in node.inputs):
+            found.add(node.output)
+    return found
 
 
 def reference(graph: Sequence[Node], tensors: Mapping[str, Any], x: Any) -> Any:

@@ -18,11 +18,13 @@ class Arithmetic(Protocol):
     exponential: Callable[[Any], Any]
     tangent: Callable[[Any], Any]  # hyperbolic
     error_function: Callable[[Any], Any]
+    root: Callable[[Any], Any]  # square
 
 
 class Activation(Operation):
     """A function of one value. `kernel` makes the scalar function that numba compiles into the engine."""
 
+    pointwise = True
     onnx_name: ClassVar[str] = ""
 
     @staticmethod

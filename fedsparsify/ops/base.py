@@ -5,7 +5,7 @@ An operation knows nothing of its users: it imports neither torch nor onnx nor t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -49,6 +49,7 @@ class Onnx(Protocol):
     """Where an operation writes its ONNX form."""
 
     shapes: Mapping[str, tuple[int, ...]]  # of every value, without the batch
+    constants: Collection[str]  # values that are the same for all samples, as a batch of one
 
     def emit(self, op: str, node: Node, *more: str, **attributes: Any) -> None:
         """A node that reads the inputs of ours, and `more`, and gives its output."""
@@ -96,14 +97,50 @@ class FrontEnd(Protocol):
     def add(self, node: Node) -> None:
         """The sum of two values."""
 
+    def multiply(self, node: Node) -> None:
+        """The product of two values, each with each."""
+
+    def constant(self, node: Node, values: Floats) -> None:
+        """Values that every sample has alike."""
+
+    def convolution_of_rows(self, node: Node, attributes: Attributes) -> None:
+        """A convolution of images of one row, by attributes of conv2d."""
+
+    def matmul(self, node: Node) -> None:
+        """The matrix product of two values."""
+
+    def mean(self, node: Node) -> None:
+        """The mean over the node's `axes`."""
+
+    def layer_norm(self, node: Node) -> None:
+        """Zero mean and unit variance over the last dimensions."""
+
+    def group_norm(self, node: Node) -> None:
+        """Zero mean and unit variance over groups of channels."""
+
+    def prelu(self, node: Node) -> None:
+        """Negative values times the node's factors."""
+
+    def permute(self, node: Node) -> None:
+        """Dimensions in another order."""
+
+    def reshape(self, node: Node) -> None:
+        """Dimensions of other sizes."""
+
+    def slice(self, node: Node) -> None:
+        """Some of the values along one dimension."""
+
+    def pad(self, node: Node) -> None:
+        """A border around a value."""
+
     def concatenate(self, node: Node) -> None:
-        """Values one after another along their channels."""
+        """Values one after another along the node's `axis`."""
 
     def flatten(self, node: Node) -> None:
         """All features of a sample in one row."""
 
     def softmax(self, node: Node) -> None:
-        """Shares over the channels."""
+        """Shares over the node's `axis`."""
 
 
 class Operation:
@@ -111,14 +148,18 @@ class Operation:
 
     name: ClassVar[str]
     inputs: ClassVar[int | None] = 1  # None: two or more
-    tensors: ClassVar[Mapping[str, int]] = {}  # role → dimensions
-    optional: ClassVar[Mapping[str, int]] = {}  # the same, for tensors that may be missing
+    tensors: ClassVar[Mapping[str, int | None]] = {}  # role → dimensions; None: any number of them
+    optional: ClassVar[Mapping[str, int | None]] = {}  # the same, for tensors that may be missing
     attributes: ClassVar[Mapping[str, Check]] = {}  # name → whether a value fits
+    optional_attributes: ClassVar[frozenset[str]] = frozenset()  # that a file may leave out
+    sized: ClassVar[bool] = False  # whether the engine must know the shape of a sample to say what to compute
 
     # How PyTorch spells it.
     modules: ClassVar[tuple[str, ...]] = ()  # classes of torch.nn
     functions: ClassVar[Mapping[str, str]] = {}  # of torch, torch.nn.functional or a tensor → the method that reads it
+    aten: ClassVar[Mapping[str, str]] = {}  # the same of torch.export, where it has names or arguments of its own
     view: ClassVar[bool] = False  # whether the result may share memory with the input
+    pointwise: ClassVar[bool] = False  # whether it is a function of each value alone, whatever the dimensions are
     vanishes: ClassVar[bool] = False  # whether the result is the input itself where the network evaluates
 
     def takes(self, inputs: int) -> bool:
@@ -160,8 +201,9 @@ class Operation:
         """Say what the engine is to compute."""
         raise NotImplementedError
 
-    def engine_takes(self, node: Node, inputs: Sequence[tuple[int, ...]]) -> None:
-        """Refuse inputs of a shape that the engine does not have the operation for."""
+    def needs_shapes(self, node: Node, inputs: Sequence[Shape]) -> bool:
+        """Whether the engine must know the shapes of these inputs to say what to compute; None is any shape."""
+        return self.sized
 
 
 def whole(value: Any, least: int) -> bool:

@@ -32,6 +32,8 @@ class BatchNorm(Operation):
     tensors, optional = {"running_mean": 1, "running_var": 1}, {"weight": 1, "bias": 1}
     attributes = {"eps": lambda value: number(value) and value >= 0}
     modules = ("BatchNorm1d", "BatchNorm2d")
+    functions = {"batch_norm": "read_call"}
+    aten = {"batch_norm": "read_aten", "_native_batch_norm_legit_no_training": "read_evaluating"}
 
     def read_module(self, module: Any) -> Traced:
         """What a module of PyTorch's does."""
@@ -39,6 +41,42 @@ class BatchNorm(Operation):
             raise Untraceable("a batch norm without running statistics")
         statistics = {"running_mean": module.running_mean, "running_var": module.running_var}
         return Traced({"eps": module.eps}, present(weight=module.weight, bias=module.bias, **statistics))
+
+    def read_call(
+        self,
+        running_mean: Any,
+        running_var: Any,
+        weight: Any = None,
+        bias: Any = None,
+        training: Any = False,
+        momentum: Any = 0.1,
+        eps: float = 1e-5,
+    ) -> Traced:
+        """What torch.nn.functional's does, by its arguments after the first."""
+        return self.read_aten(weight, bias, running_mean, running_var, training, momentum, eps)
+
+    def read_aten(
+        self,
+        weight: Any,
+        bias: Any,
+        running_mean: Any,
+        running_var: Any,
+        training: Any,
+        momentum: Any,
+        eps: float,
+        cudnn: Any = False,
+    ) -> Traced:
+        """What ATen's does."""
+        if training or running_mean is None:
+            raise Untraceable("a batch norm without running statistics")
+        statistics = {"running_mean": running_mean, "running_var": running_var}
+        return Traced({"eps": float(eps)}, present(weight=weight, bias=bias, **statistics))
+
+    def read_evaluating(
+        self, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: Any, eps: float
+    ) -> Traced:
+        """What ATen's does where a network evaluates."""
+        return self.read_aten(weight, bias, running_mean, running_var, False, momentum, eps)
 
     def shape(self, node: Node, inputs: Sequence[Shape], tensors: Mapping[str, tuple[int, ...]]) -> Shape:
         """Shape of the result."""

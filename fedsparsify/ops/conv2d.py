@@ -40,22 +40,18 @@ class Conv2d(Operation):
         "dilation": pair_of(1),
         "groups": lambda value: whole(value, 1),
     }
-    modules = ("Conv2d",)
+    modules, functions = ("Conv2d",), {"conv2d": "read_call"}
 
     def read_module(self, module: Any) -> Traced:
         """What a module of PyTorch's does."""
         if module.padding_mode != "zeros":
             raise Untraceable(f"a convolution pads with {module.padding_mode!r}; a graph knows zeros")
-        dilation = as_pair(module.dilation)
-        if module.padding == "same":
-            spans = [d * (k - 1) for d, k in zip(dilation, module.kernel_size, strict=True)]
-            if any(span % 2 for span in spans):
-                raise Untraceable("a 'same' convolution of an even kernel pads unevenly")
-            padding = [span // 2 for span in spans]
-        else:
-            padding = [0, 0] if module.padding == "valid" else as_pair(module.padding)
-        sizes = {"stride": as_pair(module.stride), "padding": padding, "dilation": dilation, "groups": module.groups}
-        return Traced(sizes, present(weight=module.weight, bias=module.bias))
+        sizes = module.stride, module.padding, module.dilation, module.groups
+        return convolution(module.weight, module.bias, *sizes)
+
+    def read_call(self, *args: Any, **kwargs: Any) -> Traced:
+        """What a function does, by its arguments after the first."""
+        return convolution(*args, **kwargs)
 
     def check(self, node: Node, tensors: Mapping[str, tuple[int, ...]]) -> None:
         """Groups divide the channels."""
@@ -97,6 +93,21 @@ class Conv2d(Operation):
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""
         engine.convolution(node)
+
+
+def convolution(
+    weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Traced:
+    """A convolution by PyTorch's arguments after the first; of sequences as of images."""
+    gaps = as_pair(dilation)
+    if padding == "same":
+        spans = [d * (k - 1) for d, k in zip(gaps[-len(weight.shape) + 2 :], weight.shape[2:], strict=True)]
+        if any(span % 2 for span in spans):
+            raise Untraceable("a 'same' convolution of an even kernel pads unevenly")
+        padding = [span // 2 for span in spans]
+    around = [0, 0] if padding == "valid" else as_pair(padding)
+    sizes = {"stride": as_pair(stride), "padding": around, "dilation": gaps, "groups": groups}
+    return Traced(sizes, present(weight=weight, bias=bias))
 
 
 OPERATION = Conv2d()

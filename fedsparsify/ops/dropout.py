@@ -11,6 +11,7 @@ class Dropout(Operation):
     """Vanishes from a graph."""
 
     name, vanishes = "dropout", True
+    pointwise = True
     modules, functions = ("Dropout", "Dropout1d", "Dropout2d", "AlphaDropout"), {"dropout": "read_call"}
 
     def read_call(self, p: float = 0.5, training: Any = True, inplace: bool = False, **more: Any) -> Traced:

@@ -64,11 +64,12 @@ class Flatten(Operation):
         shape = np.array([0] * node.attributes["start"] + [-1], np.int64)
         onnx.emit("Reshape", node, onnx.constant(f"{node.output}.shape", shape))
 
+    def needs_shapes(self, node: Node, inputs: Sequence[Shape]) -> bool:
+        """Of a part of a sample."""
+        return bool(node.attributes["start"] != 1)
+
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""
-        if node.attributes["start"] != 1:
-            start = node.attributes["start"]
-            raise ModelError(f"the engine flattens whole samples only (start = 1). Received: start = {start}.")
         engine.flatten(node)
 
 

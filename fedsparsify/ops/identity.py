@@ -9,6 +9,7 @@ class Identity(Operation):
     """Vanishes from a graph."""
 
     name, vanishes = "identity", True
+    pointwise = True
     modules = ("Identity",)
 
 

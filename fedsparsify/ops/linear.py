@@ -7,21 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ModelError
 from ..graph import Node
 from .base import Attributes, Floats, FrontEnd, Onnx, Operation, Shape, Tensors, Traced, expect, present
 
 
 class Linear(Operation):
-    """A product with weight (out, in) along the last dimension; in the engine, of flat samples."""
+    """A product with weight (out, in) along the last dimension."""
 
     name = "linear"
     tensors, optional = {"weight": 2}, {"bias": 1}
-    modules = ("Linear",)
+    modules, functions = ("Linear",), {"linear": "read_call"}
 
     def read_module(self, module: Any) -> Traced:
         """What a module of PyTorch's does."""
-        return Traced({}, present(weight=module.weight, bias=module.bias))
+        return self.read_call(module.weight, module.bias)
+
+    def read_call(self, weight: Any, bias: Any = None) -> Traced:
+        """What a function does, by its arguments after the first."""
+        return Traced({}, present(weight=weight, bias=bias))
 
     def shape(self, node: Node, inputs: Sequence[Shape], tensors: Mapping[str, tuple[int, ...]]) -> Shape:
         """Shape of the result."""
@@ -49,14 +52,13 @@ class Linear(Operation):
         product = onnx.between("MatMul", [node.inputs[0], transposed], f"{node.output}.product")
         onnx.between("Add", [product, onnx.held(node.tensors["bias"])], node.output)
 
+    def needs_shapes(self, node: Node, inputs: Sequence[Shape]) -> bool:
+        """Of values that are not flat."""
+        return inputs[0] is not None and len(inputs[0]) != 1
+
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""
         engine.linear(node)
-
-    def engine_takes(self, node: Node, inputs: Sequence[tuple[int, ...]]) -> None:
-        """Flat samples."""
-        if len(inputs[0]) != 1:
-            raise ModelError(f"it is linear and takes flat values. Received: images of {inputs[0]}.")
 
 
 OPERATION = Linear()

@@ -19,7 +19,7 @@ class Pool(Operation):
     @staticmethod
     def sizes(kernel: Any, stride: Any, padding: Any, ceil: bool) -> dict[str, Any]:
         """The attributes, from PyTorch's arguments."""
-        window = {"kernel": as_pair(kernel), "stride": as_pair(kernel if stride in (None, ()) else stride)}
+        window = {"kernel": as_pair(kernel), "stride": as_pair(kernel if stride in (None, (), []) else stride)}
         return {**window, "padding": as_pair(padding), "ceil": bool(ceil)}
 
     def check(self, node: Node, tensors: Mapping[str, tuple[int, ...]]) -> None:

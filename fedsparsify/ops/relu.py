@@ -15,6 +15,7 @@ class ReLU(Operation):
     """A clamp, which the engine folds into the operation before it."""
 
     name = "relu"
+    pointwise = True
     modules, functions = ("ReLU",), {"relu": "read_call"}
 
     def reference(self, x: Sequence[Floats], tensors: Tensors, attributes: Attributes) -> Floats:

@@ -14,6 +14,7 @@ class ReLU6(Operation):
     """A clamp, which the engine folds into the operation before it."""
 
     name = "relu6"
+    pointwise = True
     modules, functions = ("ReLU6",), {"relu6": "read_call"}
 
     def reference(self, x: Sequence[Floats], tensors: Tensors, attributes: Attributes) -> Floats:

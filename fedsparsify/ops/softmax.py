@@ -9,11 +9,11 @@ import numpy as np
 
 from ..errors import ModelError
 from ..graph import Node
-from .base import Attributes, Floats, FrontEnd, Onnx, Operation, Tensors, Traced, Untraceable, whole
+from .base import Attributes, Floats, FrontEnd, Onnx, Operation, Shape, Tensors, Traced, Untraceable, whole
 
 
 class Softmax(Operation):
-    """The axis counts the batch, as PyTorch's does; the engine knows that of the channels."""
+    """The axis counts the batch, as PyTorch's does."""
 
     name = "softmax"
     attributes = {"axis": lambda value: whole(value, -32)}
@@ -29,6 +29,13 @@ class Softmax(Operation):
             raise Untraceable("a softmax must name its dimension, and no type")
         return Traced({"axis": dim})
 
+    def shape(self, node: Node, inputs: Sequence[Shape], tensors: Any) -> Shape:
+        """Shape of the result."""
+        axis, source = node.attributes["axis"], inputs[0]
+        if axis == 0 or (source is not None and not -len(source) <= axis <= len(source)):
+            raise ModelError(f"softmax runs over a dimension of samples of shape {source}. Received axis: {axis}.")
+        return source
+
     def reference(self, x: Sequence[Floats], tensors: Tensors, attributes: Attributes) -> Floats:
         """The result in numpy."""
         powers = np.exp(x[0] - x[0].max(attributes["axis"], keepdims=True))
@@ -42,15 +49,13 @@ class Softmax(Operation):
         """Write the ONNX form."""
         onnx.emit("Softmax", node, axis=node.attributes["axis"])
 
+    def needs_shapes(self, node: Node, inputs: Sequence[Shape]) -> bool:
+        """Along another dimension than the channels."""
+        return node.attributes["axis"] != 1 and (inputs[0] is None or node.attributes["axis"] != -len(inputs[0]))
+
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""
         engine.softmax(node)
-
-    def engine_takes(self, node: Node, inputs: Sequence[tuple[int, ...]]) -> None:
-        """The axis of the channels."""
-        if node.attributes["axis"] not in (1, -len(inputs[0])):
-            axis = node.attributes["axis"]
-            raise ModelError(f"softmax runs over the channels only. Received axis: {axis}.")
 
 
 OPERATION = Softmax()

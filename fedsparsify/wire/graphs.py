@@ -60,16 +60,24 @@ def _checked(node: Node, values: Mapping[str, Shape], shapes: Mapping[str, tuple
     if unknown := [name for name in node.inputs if name not in values]:
         raise WireError(f"it reads {unknown[0]!r}, which nothing before it gives.")
     if not operation.takes(len(node.inputs)):
-        raise WireError(f"{node.op} reads {operation.inputs or 'two or more'}. Received: {len(node.inputs)} inputs.")
+        raise WireError(f"{node.op} reads {_count(operation)}. Received: {len(node.inputs)} inputs.")
     _check_tensors(node, operation, shapes)
-    if node.attributes.keys() != operation.attributes.keys():
+    if (
+        not operation.attributes.keys() - operation.optional_attributes
+        <= node.attributes.keys()
+        <= operation.attributes.keys()
+    ):
         raise WireError(f"{node.op} has {list(operation.attributes)}. Received: {_shown(list(node.attributes))}.")
-    for name, fits in operation.attributes.items():
-        if not fits(node.attributes[name]):
-            raise WireError(f"its {name} does not fit. Received: {_shown(node.attributes[name])}")
+    for name, value in node.attributes.items():
+        if not operation.attributes[name](value):
+            raise WireError(f"its {name} does not fit. Received: {_shown(value)}")
     held = roles(node, shapes)
     operation.check(node, held)
     return operation.shape(node, [values[name] for name in node.inputs], held)
+
+
+def _count(operation: Operation) -> int | str:
+    return "two or more" if operation.inputs is None else operation.inputs
 
 
 def _check_tensors(node: Node, operation: Operation, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -80,13 +88,13 @@ def _check_tensors(node: Node, operation: Operation, shapes: Mapping[str, tuple[
     for role, name in node.tensors.items():
         if name not in shapes:
             raise WireError(f"the model has no tensor {name!r}.")
-        if len(shapes[name]) != ranks[role]:
+        if ranks[role] not in (None, len(shapes[name])):
             raise WireError(
                 f"its {role} must have {ranks[role]} dimensions. Received: {name!r} of shape {shapes[name]}."
             )
         if 0 in shapes[name]:
             raise WireError(f"its {role} is empty. Received: {name!r} of shape {shapes[name]}.")
-    channels = {role: shapes[name][0] for role, name in node.tensors.items()}
+    channels = {role: shapes[name][0] for role, name in node.tensors.items() if shapes[name]}
     if len(set(channels.values())) > 1:
         raise WireError(f"its tensors differ in channels: {channels}.")
 

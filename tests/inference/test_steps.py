@@ -84,7 +84,6 @@ def test_shapes_follow_the_steps() -> None:
         (Node("relu", "x", ("y",)), "layer 'x' reads 'y', which no layer before it gives."),
         (Node("linear", "x", ("input",), {"weight": "v"}), "layer 'x' needs the tensor 'v'"),
         (Node("linear", "x", ("input",)), "layer 'x' (linear) lacks 'weight'"),
-        (Node("flatten", "x", ("input",), {}, {"start": 2}), "layer 'x': the engine flattens whole samples only"),
     ],
 )
 def test_what_cannot_run_is_an_error_that_names_the_layer(node: Node, message: str) -> None:
@@ -98,11 +97,11 @@ def test_what_cannot_run_is_an_error_that_names_the_layer(node: Node, message: s
     [
         ([conv("x", "input")], (3, 8, 8), "layer 'x': it takes 2 channels. Received: 3"),
         ([Node("max_pool2d", "x", ("input",), {}, POOL)], (3, 1, 8), "layer 'x': it needs at least 2 pixels per side"),
-        ([Node("softmax", "x", ("input",), {}, {"axis": 2})], (3, 8, 8), "layer 'x': softmax runs over the channels"),
+        ([Node("softmax", "x", ("input",), {}, {"axis": 4})], (3, 8, 8), "layer 'x': softmax runs over a dimension"),
         (
             [Node("linear", "x", ("input",), {"weight": "l"})],
             (2, 3, 3),
-            "layer 'x': it is linear and takes flat values",
+            "layer 'x': it takes 2 features. Received: 3",
         ),
         ([conv("c", "input"), Node("add", "x", ("c", "input"))], (2, 3, 3), "layer 'x': it adds values of shapes"),
         ([norm("x", "input")], (3, 8, 8), "layer 'x': it takes 2 channels. Received: 3"),

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, prod
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from ...errors import ModelError, nearest
 from ...graph import INPUT, Node
 from ...model import Floats, Survivors
-from ...ops import OPERATIONS, roles
+from ...ops import OPERATIONS, roles, shapes_of
+from ...ops.base import FrontEnd
 from ...ops.base import Shape as KnownShape
 from ..layout.memory_budget import MemoryBudget
 from .steps import CLAMPED, Activation, Add, Affine, Conv, Flatten, Pair, Pool, Softmax, Step
@@ -36,18 +37,8 @@ class Fused:
     tensors: Mapping[str, tuple[int, ...]]  # shapes
 
     def values(self, sample: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-        """Shape of every value of the graph for samples of a shape; what does not fit is an error with its layer."""
-        if len(sample) not in (1, 3) or min(sample) < 1:
-            raise ModelError(f"a sample is (features,) or (channels, height, width). Received: {sample}.")
-        shapes: dict[str, Any] = {INPUT: sample}
-        for node in self.nodes:
-            operation, inputs = OPERATIONS[node.op], [shapes[name] for name in node.inputs]
-            try:
-                operation.engine_takes(node, inputs)
-                shapes[node.output] = operation.shape(node, inputs, roles(node, self.tensors))
-            except ModelError as error:
-                raise ModelError(f"layer {node.output!r}: {error}") from None
-        return shapes
+        """Shape of every value of the graph for samples of a shape."""
+        return values_of(self.nodes, self.tensors, sample)
 
     def shapes(self, sample: tuple[int, ...]) -> dict[str, Shape]:
         """Shape of what every step gives."""
@@ -61,6 +52,15 @@ class Fused:
     def output(self, sample: tuple[int, ...]) -> tuple[int, ...]:
         """Shape of the network's output."""
         return self.values(sample)[self.nodes[-1].output]
+
+
+def values_of(
+    nodes: Sequence[Node], tensors: Mapping[str, tuple[int, ...]], sample: tuple[int, ...]
+) -> dict[str, tuple[int, ...]]:
+    """Shape of every value of a graph for samples of a shape; what does not fit is an error with its layer."""
+    if not 1 <= len(sample) <= 3 or min(sample) < 1:
+        raise ModelError(f"a sample is (features,) or (channels, height, width). Received: {sample}.")
+    return shapes_of(nodes, tensors, sample)
 
 
 def _image(shape: tuple[int, ...]) -> Shape:
@@ -110,11 +110,17 @@ class Fusion:
             shapes = [self.shapes[name] for name in node.inputs]
             held = {role: tensor.shape for role, tensor in roles(node, self.tensors).items()}
             self.shapes[node.output] = operation.shape(node, shapes, held)
-            operation.lower(node, self)
+            self.lower(node)
         except KeyError as error:
             raise ModelError(f"layer {node.output!r} ({node.op}) lacks {error}.") from None
         except ModelError as error:
             raise ModelError(f"layer {node.output!r}: {error}") from None
+
+    def lower(self, node: Node) -> None:
+        """Let the operation say what is to be computed."""
+        if OPERATIONS[node.op].sized:
+            raise ModelError(f"{node.op} is computed for samples of one shape; none is known here.")
+        OPERATIONS[node.op].lower(node, cast(FrontEnd, self))  # what is missing needs shapes: see shaped.py
 
     def _count(self, node: Node) -> None:
         """Take the memory of a node's constants; several nodes may name one tensor, and each gets a copy."""
@@ -211,31 +217,6 @@ class Fusion:
     def add(self, node: Node) -> None:
         """The sum of two values."""
         self._give(node, Add(node.output, self._inputs(node)))
-
-    def concatenate(self, node: Node) -> None:
-        """Values one after another along their channels: each is put into its place among zeros, and they are added.
-
-        A convolution of one weight per channel copies a value exactly, at the cost of a copy.
-        """
-        shapes = [self.shapes[name] for name in node.inputs]
-        channels = [shape[0] for shape in shapes if shape is not None and shape[0] is not None]
-        if len(channels) < len(node.inputs):
-            raise ModelError("the engine concatenates values whose channels some layer's weights tell.")
-        flat, total, first = self.shapes[node.output] == (sum(channels),), sum(channels), 0
-        self._take(node, 24 * total + 4 * total * len(channels))  # weights, their places, and biases
-        sums = ""
-        for number, (source, count) in enumerate(zip(self._inputs(node), channels, strict=True)):
-            places = (first + np.arange(count)) * count + np.arange(count)
-            weight = Weights.of(Survivors((total, count, 1, 1), places, np.ones(count, np.float32)))
-            placed = self._unused(f"{node.output}.{number}")
-            self.steps[placed] = Conv(placed, (source,), weight, np.zeros(total, np.float32), flat=flat)
-            if number:
-                last = number == len(channels) - 1
-                added = node.output if last else self._unused(f"{placed}.sum")
-                self.steps[added] = Add(added, (sums, placed))
-                placed = added
-            sums, first = placed, first + count
-        self.names[node.output] = node.output
 
     def flatten(self, node: Node) -> None:
         """All features of a sample in one row."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...model import Floats
 from .weights import Weights
@@ -91,6 +94,71 @@ class Add:
     inputs: tuple[str, ...]
     low: float = -inf
     high: float = inf
+    gated: bool = False  # the second value has one pixel, which serves all pixels of the first
+
+
+@dataclass(frozen=True, eq=False)
+class Mul(Add):
+    """The product of two values, each with each, then a clamp."""
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """Values that all samples have alike."""
+
+    name: str
+    values: Floats  # (channels, rows, columns)
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some entries of a value that go into another: atoms (size, stride in the source, stride in the target)."""
+
+    source: int  # the number of the input
+    atoms: tuple[tuple[int, int, int], ...]
+    source_offset: int = 0
+    target_offset: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Relayout:
+    """Entries of values at other places of a new one: permutes, windows, borders, concatenations."""
+
+    name: str
+    inputs: tuple[str, ...]
+    parts: tuple[Part, ...]
+    fill: float | None = None  # of the entries that no part writes
+
+
+@dataclass(frozen=True, eq=False)
+class Norm:
+    """Zero mean and unit variance over the channels of each pixel, then scale and shift per channel."""
+
+    name: str
+    inputs: tuple[str, ...]
+    eps: float
+    affine: tuple[Floats, Floats]
+
+
+class Operand(NamedTuple):
+    """A matrix, or many: entry numbers are the sum of one by (matrix, row) and one by column."""
+
+    rows: NDArray[np.int64]  # (matrices, rows)
+    columns: NDArray[np.int64]  # (columns,): whole channels
+    turned: bool = False  # rows and columns are those of the transposed matrix
+
+
+@dataclass(frozen=True, eq=False)
+class MatMul:
+    """Products of matrices, times a factor."""
+
+    name: str
+    inputs: tuple[str, ...]
+    first: Operand
+    second: Operand
+    target: Operand
+    factor: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,5 +188,5 @@ class Softmax:
     axis: int
 
 
-Step: TypeAlias = Conv | Pool | Affine | Add | Activation | Flatten | Softmax
+Step: TypeAlias = Conv | Pool | Affine | Add | Activation | Flatten | Softmax | Constant | Relayout | Norm | MatMul
 CLAMPED = (Conv, Pool, Affine, Add)

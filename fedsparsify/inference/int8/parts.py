@@ -11,6 +11,7 @@ from ...errors import WireError
 from ...graph import Node
 from ...model import Floats, Survivors
 from ..frontend.fusion import fuse
+from ..frontend.network import Network
 from ..layout.memory_budget import MemoryBudget
 from ..planner import Planner
 from ..runtime.executor import Executor
@@ -41,10 +42,10 @@ def executor_of(
     part: Part, tensors: Mapping[str, Floats | Survivors], threads: int, lanes: int, memory: MemoryBudget
 ) -> Executor:
     """A part made ready to run."""
-    network = fuse(part.nodes, tensors, memory)
     if part.ranges is None:
-        planner = Planner(network, threads, lanes, "auto", memory)
+        planner = Planner(Network(part.nodes, tensors, memory), threads, lanes, "auto", memory)
         return Executor(native_calls(lanes), planner, threads, memory)
+    network = fuse(part.nodes, tensors, memory)
     if reason := check_row(network.steps, part.ranges):
         raise WireError(f"int8: {reason}")
     return Executor(

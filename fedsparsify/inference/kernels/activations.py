@@ -46,7 +46,15 @@ def error_function(x: Any) -> Any:
     return x * p / q
 
 
-ARITHMETIC = SimpleNamespace(f32=f32, exponential=exponential, tangent=tangent, error_function=error_function)
+@compiled
+def root(x: Any) -> Any:
+    """The square root, which is one instruction."""
+    return np.sqrt(x)
+
+
+ARITHMETIC = SimpleNamespace(
+    f32=f32, exponential=exponential, tangent=tangent, error_function=error_function, root=root
+)
 
 
 def _chosen(functions: Sequence[Callable[..., Any]]) -> Any:

@@ -13,9 +13,11 @@ from numba import from_dtype
 from ...native.compiled import compiled, inlined
 from ...native.pointers import longs, seen_as
 from .dense import dense
-from .elementwise import activate, add, affine, softmax
+from .elementwise import activate, add, affine, gate
 from .job_words import JOB, JOB_WORDS, NEXT_JOB_WORD, PREVIOUS, WORKER
+from .matmul import matmul
 from .moves import fetch, move, transpose_samples, write_halo
+from .norms import mean, norm, softmax
 from .pool import pool
 from .program_table import ROW_RECORD, Kind
 from .sparse import linear, pixel_lane, small, sparse
@@ -41,6 +43,11 @@ from .winograd import winograd
     LINEAR,
     FETCH,
     PIXEL_LANE,
+    CONSTANT,
+    NORM,
+    GATE,
+    MEAN,
+    MATMUL,
 ) = (int(kind) for kind in Kind)
 ROW_BYTES, JOB_BYTES = ROW_RECORD.itemsize, 8 * len(JOB_WORDS)
 operation = seen_as(from_dtype(ROW_RECORD))
@@ -106,6 +113,16 @@ def execute(width: Any, program: Any, arena: Any, x: Any, y: Any, samples: Any, 
             activate(width, op, arena)
         elif kind == SOFTMAX:
             softmax(width, op, arena)
+        elif kind == NORM:
+            norm(width, op, arena, params)
+        elif kind == GATE:
+            gate(width, op, arena)
+        elif kind == MEAN:
+            mean(width, op, arena, params, indices)
+        elif kind == MATMUL:
+            matmul(width, op, arena, indices)
+        elif kind == CONSTANT:
+            move(op, params + 4 * op.source, arena + 4 * op.target, indices, left)
         elif kind == BARRIER:
             wait_at(barrier, arrivals + op.arrivals)
 

@@ -1,13 +1,10 @@
-"""Operations on each value alone, or across the channels of one pixel."""
+"""Operations on each value alone."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ...native.compiled import compiled
-from ...native.exponential import exponential
 from ...native.pointers import floats
 from .activations import activation
 
@@ -49,18 +46,27 @@ def activate(width: Any, op: Any, arena: Any) -> None:
 
 
 @compiled
-def softmax(width: Any, op: Any, arena: Any) -> None:
-    """Softmax over the channels, pixel by pixel."""
-    for i in range(op.rows):
-        for j in range(op.columns * len(width)):
-            source = floats(arena + 4 * (op.source + i * op.source_row + j))
-            target = floats(arena + 4 * (op.target + i * op.target_row + j))
-            top, total = np.float32(-np.inf), np.float32(0)
-            for c in range(op.channels):
-                top = max(top, source[c * op.source_channel])
-            for c in range(op.channels):
-                share = exponential(source[c * op.source_channel] - top)
-                target[c * op.target_channel] = share
-                total += share
-            for c in range(op.channels):
-                target[c * op.target_channel] /= total
+def gate(width: Any, op: Any, arena: Any) -> None:
+    """The product or sum of two values, then a clamp; the second may have one pixel for all of the first."""
+    lanes = len(width)
+    for c in range(op.channels):
+        for i in range(op.rows):
+            source = arena + 4 * (op.source + c * op.source_channel + i * op.source_row)
+            target = arena + 4 * (op.target + c * op.target_channel + i * op.target_row)
+            second = arena + 4 * (op.second + c * op.second_channel)
+            if op.gated == 0:
+                _combine(op, source, second + 4 * i * op.second_row, target, op.columns * lanes)
+            else:
+                for j in range(op.columns):
+                    _combine(op, source + 4 * j * lanes, second, target + 4 * j * lanes, lanes)
+
+
+@compiled
+def _combine(op: Any, source: Any, second: Any, target: Any, count: Any) -> None:
+    a, b, made = floats(source), floats(second), floats(target)
+    if op.product == 1:
+        for k in range(count):
+            made[k] = min(max(a[k] * b[k], op.low), op.high)
+    else:
+        for k in range(count):
+            made[k] = min(max(a[k] + b[k], op.low), op.high)

@@ -33,6 +33,11 @@ class Kind(IntEnum):
     LINEAR = 15  # a sparse linear layer of one sample
     FETCH = 16  # copy what another worker wrote into this worker's storage
     PIXEL_LANE = 17  # a sparse convolution of one image with one pixel per lane
+    CONSTANT = 18  # constants → arena
+    NORM = 19  # zero mean and unit variance over the channels
+    GATE = 20  # a product or sum whose second value may have one pixel
+    MEAN = 21  # the mean of each image, into every lane of the image
+    MATMUL = 22  # products of matrices that both depend on the input
 
 
 WORDS: tuple[tuple[str, ...], ...] = (
@@ -53,17 +58,17 @@ WORDS: tuple[tuple[str, ...], ...] = (
     ("columns",),
     ("stride_row",),  # source floats between two outputs
     ("stride_column",),
-    ("tile", "tile_vectors", "tile_columns", "run", "squares"),
+    ("tile", "tile_vectors", "tile_columns", "run", "squares", "gated", "cells"),
     ("input_blocks", "output_blocks"),  # blocks of input channels; blocks of output channels
     ("stream",),
     ("params",),
     ("offsets", "pairs", "halo", "lane_mask", "windows"),  # where a table begins in the program's indices
     ("taps", "pair_count", "samples", "outside_count", "factor_count", "arrivals"),
     ("pairs_per_sample",),
-    ("pooled", "prefetch", "frame_rows", "mean", "activation"),
-    ("corner",),  # from the first output's position to the first input that it reads
+    ("pooled", "prefetch", "frame_rows", "mean", "activation", "product"),
+    ("corner", "scratch"),  # from the first output's position to the first input that it reads; working memory
 )
-HALF_WORDS: tuple[tuple[str, ...], ...] = (("low", "fill", "slope"), ("high",))
+HALF_WORDS: tuple[tuple[str, ...], ...] = (("low", "fill", "slope", "eps"), ("high",))
 
 
 def _record() -> np.dtype[np.void]:
@@ -78,4 +83,5 @@ def _record() -> np.dtype[np.void]:
 
 
 ROW_RECORD = _record()
+MATMUL_ROWS, MATMUL_VECTORS = 8, 2  # of the tile of a matrix product
 PLANE_GAP = 64  # bytes between the values of two frequencies; without a gap all would fall into one cache set

@@ -50,7 +50,7 @@ def allocate(level: Level, storages: dict[str, Storage], floats: int, workers: i
     reads |= {pool.name: steps[name].inputs for name, pool in pools.items() if name in steps}
     last_read = {name: k for k, names in enumerate(reads.values()) for name in names}
     for k, (name, inputs) in enumerate(reads.items()):
-        source = storages[inputs[0]]
+        source = storages[inputs[0]] if inputs else storages[name]
         if isinstance(steps[name], Flatten) and source.channel == prod(source.block) * source.lanes:
             storages[name].offset = source.offset  # a view
             continue

@@ -19,7 +19,7 @@ from ..frontend.steps import Activation, Add, Affine, Conv, Pair, Pool, Step
 from ..kernels.program_table import Kind
 from ..kernels.tiles import TILES, tile_for
 from ..kernels.winograd_numbers import ROWS
-from .levels import Level, reach
+from .levels import FREE, Level, reach
 
 LEAST_TILE = 8  # vectors of a tile below which the sparse kernel adds in another order, and is slower
 
@@ -35,13 +35,13 @@ def in_bands(
             output = not rest and step is first.steps[-1]
             if output or not _divides(step, first, shapes, lanes, workers, kinds):
                 break
-            if first.blocks[step.name] < first.blocks[step.inputs[0]]:
+            if step.inputs and first.blocks[step.name] < first.blocks[step.inputs[0]]:
                 last = count + 1
     if sum(kinds.get(step.name) is Kind.SPARSE for step in first.steps[:last]) < 2:
         return list(levels)
     halves = {name: (rows // workers, columns) for name, (rows, columns) in first.blocks.items()}
     banded = Level(first.grid, first.steps[:last], _touched(first.steps[:last], halves), workers)
-    whole = Level(first.grid, first.steps[last:], _touched(first.steps[last:], first.blocks))
+    whole = Level(first.grid, first.steps[last:], _touched(first.steps[last:], first.blocks), gates=first.gates)
     return [level for level in (banded, whole, *rest) if level.steps]
 
 
@@ -61,7 +61,11 @@ def _divides(
     block = level.blocks[step.name]
     if not _fits(shapes[step.name], block, level.grid, workers):
         return False
+    if not step.inputs or isinstance(step, FREE):
+        return False
     band, before = (block[0] // workers, block[1]), level.blocks[step.inputs[0]][0] // workers
+    if isinstance(step, Pool) and step.size is not None:
+        return False
     match step:
         case Conv():
             near = max(reach(step, 0, before, band[0])) <= before
@@ -71,4 +75,4 @@ def _divides(
             return near and (sparse or (kind is Kind.WINOGRAD and band[0] % ROWS == 0))
         case Pool():
             return max(reach(step, 0, before, band[0])) <= before
-    return isinstance(step, (Add, Affine, Activation))
+    return isinstance(step, (Affine, Activation)) or (isinstance(step, Add) and not step.gated)

@@ -18,7 +18,8 @@ from math import ceil, prod
 
 from ...graph import INPUT
 from ..frontend.fusion import Shape
-from ..frontend.steps import Add, Conv, Flatten, Pair, Pool, Step
+from ..frontend.steps import Add, Constant, Conv, Flatten, MatMul, Norm, Pair, Pool, Relayout, Softmax, Step
+from .gates import gates_of
 
 GRIDS: dict[int, tuple[tuple[Pair, ...], ...]] = {  # of each level: the usual one, the one for wide blocks
     32: (((4, 4),), ((2, 2),), ((1, 1),)),  # of 16-bit integers
@@ -26,6 +27,7 @@ GRIDS: dict[int, tuple[tuple[Pair, ...], ...]] = {  # of each level: the usual o
     8: (((2, 4), (4, 2)), ((2, 2), (2, 1)), ((1, 1),)),
     4: (((2, 2), (2, 1)), ((1, 1),)),
 }
+FREE = (Relayout, Constant, MatMul, Norm, Softmax)  # steps that fit any grid, as they need no neighbours
 DENSE_ENOUGH = 0.2  # density from which Winograd's larger tile takes less time than the weights that are left
 COMFORTABLE = 4  # pixels per side of a block below which a batch is better served by a coarser grid
 ROUNDINGS = (1, 2, 4, 8)
@@ -41,6 +43,7 @@ class Level:
     steps: tuple[Step, ...]
     blocks: dict[str, Pair]
     bands: int = 1  # of the image's rows, one per worker
+    gates: frozenset[str] = frozenset()  # values of one pixel that all lanes of an image hold
 
 
 def windows(step: Conv | Pool, axis: int) -> tuple[int, int, int]:
@@ -61,9 +64,9 @@ def levels_of(steps: Sequence[Step], shapes: dict[str, Shape], lanes: int, singl
     A level of one image is followed by another of the same grid, with blocks rounded anew, where that serves any step.
     """
     if single:
-        return _levels_of_one(steps, shapes, [usual for usual, *_ in GRIDS[lanes]])
+        return _levels_of_one(steps, shapes, [usual for usual, *_ in _grids(lanes)])
     levels, start = [], 0
-    for usual, *others in GRIDS[lanes]:
+    for usual, *others in _grids(lanes):
         level = _level(steps[start:], shapes, usual, COMFORTABLE, WASTE)
         for wide in others:
             if mostly_dense(level.steps, shapes):
@@ -73,6 +76,12 @@ def levels_of(steps: Sequence[Step], shapes: dict[str, Shape], lanes: int, singl
             levels.append(level)
         start += len(level.steps)
     return levels
+
+
+def _grids(lanes: int) -> list[tuple[Pair, ...]]:
+    """The grids of levels; the second is for tokens that lie in one row."""
+    finest, *others = GRIDS[lanes]
+    return [finest, ((1, lanes),), *others]
 
 
 def _levels_of_one(steps: Sequence[Step], shapes: dict[str, Shape], grids: Sequence[Pair]) -> list[Level]:
@@ -103,21 +112,35 @@ def winograd_fits(step: Conv) -> bool:
 
 def _level(steps: Sequence[Step], shapes: dict[str, Shape], grid: Pair, least: int, waste: float) -> Level:
     """As many steps as a grid can serve with blocks of `least` pixels per side, which rounding lengthens by `waste`."""
-    trials = [_longest(steps, shapes, grid, rounding, least, waste) for rounding in ROUNDINGS]
+    gates = gates_of(steps, shapes) if grid != (1, 1) else frozenset()
+    trials = [_longest(steps, shapes, grid, rounding, least, waste, gates) for rounding in ROUNDINGS]
     blocks, count = max(trials, key=lambda trial: (trial[1], -sum(map(prod, trial[0].values()))))
-    return Level(grid, tuple(steps[:count]), blocks)
+    return Level(grid, tuple(steps[:count]), blocks, gates=gates)
 
 
 def _longest(
-    steps: Sequence[Step], shapes: dict[str, Shape], grid: Pair, rounding: int, least: int, waste: float
+    steps: Sequence[Step],
+    shapes: dict[str, Shape],
+    grid: Pair,
+    rounding: int,
+    least: int,
+    waste: float,
+    gates: frozenset[str],
 ) -> tuple[dict[str, Pair], int]:
     """How many steps fit a grid when blocks are rounded up, and their blocks."""
     blocks: dict[str, Pair] = {}
     for count, step in enumerate(steps):
         entering = {name: _block(shapes[name], grid, rounding) for name in step.inputs if name not in blocks}
-        if any(b > waste * a for n, r in entering.items() for a, b in zip(_block(shapes[n], grid, 1), r, strict=True)):
+        entering |= {name: (1, 1) for name in entering if name in gates}
+        if any(
+            b > waste * a
+            for n, r in entering.items()
+            for a, b in zip(_block(shapes[n], grid, 1), r, strict=True)
+            if n not in gates
+        ):
             return blocks, count
-        made = _fit(step, shapes, {name: blocks.get(name) or entering[name] for name in step.inputs}, grid, least)
+        inputs = {name: blocks.get(name) or entering[name] for name in step.inputs}
+        made = _fit(step, shapes, inputs, grid, least, gates)
         if made is None:
             return blocks, count
         blocks |= entering
@@ -132,11 +155,19 @@ def _block(shape: Shape, grid: Pair, rounding: int) -> Pair:
     return sides[0], sides[1]
 
 
-def _fit(step: Step, shapes: dict[str, Shape], blocks: dict[str, Pair], grid: Pair, least: int) -> Pair | None:
+def _fit(
+    step: Step, shapes: dict[str, Shape], blocks: dict[str, Pair], grid: Pair, least: int, gates: frozenset[str]
+) -> Pair | None:
     """The block that a step gives, or None where it does not fit the grid."""
-    block = blocks[step.inputs[0]]
     if grid == (1, 1):
         return shapes[step.name][1:]
+    if step.name in gates:
+        return 1, 1
+    if grid[0] == 1 and not _in_line(step, shapes):
+        return None
+    if isinstance(step, FREE):
+        return _free_block(step, shapes, blocks, grid)
+    block = blocks[step.inputs[0]]
     if shapes[step.inputs[0]][1:] == (1, 1):
         return None
     match step:
@@ -155,9 +186,26 @@ def _fit(step: Step, shapes: dict[str, Shape], blocks: dict[str, Pair], grid: Pa
                     return None
                 made.append(outputs)
             return made[0], made[1]
+        case Add(gated=True):
+            return block if step.inputs[1] in gates else None
         case Add() if block != blocks[step.inputs[1]]:
             return None
     return block
+
+
+def _in_line(step: Step, shapes: dict[str, Shape]) -> bool:
+    """Whether a step works pixel by pixel, or anyhow, on values of one row."""
+    plain = not isinstance(step, Conv) or (step.weight.shape[2:] == step.stride == (1, 1) and step.padding == (0, 0))
+    return plain and not isinstance(step, Pool) and all(shapes[name][1] == 1 for name in (*step.inputs, step.name))
+
+
+def _free_block(step: Step, shapes: dict[str, Shape], blocks: dict[str, Pair], grid: Pair) -> Pair | None:
+    """The block of a step that fits any grid: an input's, where it has its pixels; no single pixels or lines."""
+    made = shapes[step.name][1:]
+    if prod(made) == 1 or (made[0] == 1 and grid[0] > 1):
+        return None
+    alike = [blocks[name] for name in step.inputs if shapes[name][1:] == made]
+    return alike[0] if alike else _block(shapes[step.name], grid, 1)
 
 
 def inputs_of(level: Level) -> list[str]:

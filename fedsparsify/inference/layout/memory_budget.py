@@ -47,7 +47,7 @@ class MemoryBudget:
             self.expect(amount, what)
             self.taken += amount
         if owner is not None:
-            finalize(owner, self._give, amount).atexit = False
+            finalize(owner, self.give, amount).atexit = False
 
     def zeros(self, count: int, what: str) -> Floats:
         """`count` zeros, aligned to a cache line."""
@@ -56,12 +56,13 @@ class MemoryBudget:
         try:
             made: Floats = zeros(count)
         except (MemoryError, ValueError):
-            self._give(amount)
+            self.give(amount)
             raise OutOfMemory(f"{what} needs {size_of(amount)} of memory, which the system does not have.") from None
-        finalize(made, self._give, amount).atexit = False
+        finalize(made, self.give, amount).atexit = False
         return made
 
-    def _give(self, amount: int) -> None:
+    def give(self, amount: int) -> None:
+        """Give memory back that was taken."""
         with self._lock:
             self.taken -= amount
 

@@ -18,8 +18,7 @@ def separate_fills(steps: Sequence[Step]) -> tuple[Step, ...]:
     made: list[Step] = []
     reads, names = Counter(name for step in steps for name in step.inputs), {step.name for step in steps}
     for step in steps:
-        shared = reads[step.inputs[0]] > 1
-        if isinstance(step, Pool) and shared and not step.mean and (step.ceil or any(step.padding)):
+        if isinstance(step, Pool) and reads[step.inputs[0]] > 1 and not step.mean and (step.ceil or any(step.padding)):
             name = f"{step.name}.input"
             while name in names:
                 name += "'"

@@ -35,6 +35,7 @@ class Storage:
     offset: int = 0
     worker_step: int = 0  # floats from one worker's band, or copy, to the next worker's; 0 where all share one
     bands: int = 1  # of the image's rows, one per worker
+    gate: bool = False  # one pixel, which all lanes of an image hold
     pixel_lane: bool = False  # one pixel per lane, read by convolutions that need no halo
 
     @property
@@ -86,6 +87,7 @@ def storages_of(level: Level, shapes: dict[str, Shape], lanes: int, wide: int, p
         channels, rows, columns = shapes[name]
         shape = channels, rows // level.bands, columns
         storages[name] = Storage(shape, level.grid, (block[0], block[1] * wide), lanes, bands=level.bands)
+        storages[name].gate = name in level.gates
     for storage in storages.values():
         storage.pixel_lane = pixel_lane
     for step in level.steps:
@@ -94,6 +96,8 @@ def storages_of(level: Level, shapes: dict[str, Shape], lanes: int, wide: int, p
     for step in level.steps:
         # Where a lane holds whole images, a pool's windows are cut at the border; flat values have no border.
         if wide > 1 or not isinstance(step, (Conv, Pool)) or (isinstance(step, Pool) and level.grid == (1, 1)):
+            continue
+        if step.name in level.gates:
             continue
         source = storages[step.inputs[0]]
         if source.pixel_lane:

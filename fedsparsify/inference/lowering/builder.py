@@ -35,7 +35,8 @@ class ProgramBuilder:
         memory: MemoryBudget,
     ) -> None:
         for step in steps:
-            shapes.setdefault(step.name, shapes[step.inputs[0]])
+            if step.inputs:
+                shapes.setdefault(step.name, shapes[step.inputs[0]])
         self.steps, self.shapes, self.block, self.memory = steps, shapes, block, memory
         self.kernel_option, self.choices = kernel_option, choices
 

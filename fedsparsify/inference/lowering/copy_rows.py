@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from ..layout.storage import Storage
+from .constants import int32
 from .index_tables import Integers, batch_pixels, runs_of
 from .program_rows import ProgramRows
 from .rows import CopyRow, FetchRow, MoveRow, PackRow, TransposeRow, UnpackRow, View
@@ -52,6 +53,8 @@ def move_to_level(
     lane = first_sample % target_samples * prod(target.grid)
     view = View.of(target).moved(0, lane)
     old, new = rows.pixels(source, samples), rows.pixels(target, samples)
+    if target.gate:  # every lane of an image gets it
+        old, new = old.repeat(prod(target.grid), 1), int32(new + np.arange(prod(target.grid)))
     workers = rows.workers
     if source.bands == 1:
         row = _copy(MoveRow, rows, View.of(source), view, old, new, first_sample)

@@ -62,6 +62,14 @@ def _together(indices: Integers, run: int) -> bool:
     return count % run == 0 and bool((indices == indices[:, ::run].repeat(run, 1) + np.arange(count) % run).all())
 
 
+def inside(storage: Storage) -> Integers:
+    """Which cells of a block lie inside of the image, per lane: (rows, columns, lanes)."""
+    (rows, columns), lane = storage.grid, np.arange(storage.lanes)
+    y = lane // columns % rows * storage.block[0] + np.arange(storage.block[0])[:, None, None]
+    x = lane % columns * storage.block[1] + np.arange(storage.block[1])[:, None]
+    return int32((y < storage.shape[1]) & (x < storage.shape[2]))
+
+
 class HaloTable(NamedTuple):
     """What the halo kernel reads, and two facts about it."""
 

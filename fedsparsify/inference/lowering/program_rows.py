@@ -21,7 +21,20 @@ from ..layout.storage import Storage
 from .constants import ConstantPool
 from .convolution_rows import ConvolutionRow
 from .index_tables import PIXEL_BYTES, Integers, halo_table, pixels_of
-from .rows import AffineRow, ChannelRow, FetchRow, HaloRow, PackRow, PoolRow, Row, TransposeRow, View
+from .rows import (
+    AffineRow,
+    ChannelRow,
+    FetchRow,
+    HaloRow,
+    MatMulRow,
+    NormRow,
+    PackRow,
+    PoolRow,
+    Row,
+    SoftmaxRow,
+    TransposeRow,
+    View,
+)
 from .workers import Bounds, Workers
 
 ROW_BYTES = 2048  # of a row before it is encoded, at the most
@@ -67,7 +80,7 @@ class ProgramRows:
         made: list[list[Row]] = []
         for worker, rows in enumerate(self.workers.rows):
             workspace = self.value_floats + worker * self._workspace
-            made.append([replace(row, workspace=workspace) if isinstance(row, ConvolutionRow) else row for row in rows])
+            made.append([_with_workspace(row, workspace) for row in rows])
         return made
 
     def divide(
@@ -114,6 +127,25 @@ class ProgramRows:
                 halo = replace(self.halo_row(storage, first_sample), target=target, channels=last - first)
                 self.workers.rows[worker] += [fetch, halo]
 
+    def before_free_read(self, reads: Sequence[Storage], first_sample: int) -> None:
+        """Let workers wait for, and fetch, all of some values: each may read any part of them."""
+        count = self.workers.count
+        for storage in reads if count > 1 else ():
+            if self.workers.unsynchronized(storage) and not storage.worker_step:
+                self.workers.add_barrier()
+            self.before_read([storage], [*[0] * count, storage.shape[0]], first_sample, whole=True)
+
+    def free_share(self, writes: Storage, worker: int, count: int) -> tuple[int, int]:
+        """The part of `count` entries that a worker writes: all, where it has a copy of the value."""
+        if writes.worker_step:
+            return 0, count
+        return count * worker // self.workers.count, count * (worker + 1) // self.workers.count
+
+    def after_free_write(self, writes: Storage) -> None:
+        """Let workers wait for what others wrote of a value that they share."""
+        if self.workers.count > 1 and not writes.worker_step:
+            self.workers.add_barrier()
+
     def halo_row(self, storage: Storage, first_sample: int) -> HaloRow:
         """The row that writes a value's halo."""
         if storage.ragged:
@@ -129,3 +161,10 @@ class ProgramRows:
             frame_rows=frame_rows,
             fill=storage.fill,
         )
+
+
+def _with_workspace(row: Row, workspace: int) -> Row:
+    """A row with the place of its worker's working memory."""
+    if isinstance(row, ConvolutionRow | NormRow | SoftmaxRow):
+        return replace(row, workspace=workspace)
+    return replace(row, scratch=workspace) if isinstance(row, MatMulRow) else row

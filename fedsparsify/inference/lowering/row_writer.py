@@ -17,18 +17,45 @@ from ...graph import INPUT
 from ...model import Floats
 from ...ops import ACTIVATIONS
 from ..frontend.fusion import Shape
-from ..frontend.steps import Activation, Add, Affine, Conv, Flatten, Pool, Softmax, Step
+from ..frontend.steps import (
+    Activation,
+    Add,
+    Affine,
+    Constant,
+    Conv,
+    Flatten,
+    MatMul,
+    Mul,
+    Norm,
+    Pool,
+    Relayout,
+    Softmax,
+    Step,
+)
 from ..layout.levels import inputs_of
 from ..layout.memory_budget import MemoryBudget
 from ..layout.network_layout import NetworkLayout
 from ..layout.storage import Storage
 from .convolution_rows import ConvolutionRow, OffsetsRow, StreamRow
 from .copy_rows import flatten, move_to_level, pack_input, unpack_output, write_halo
-from .index_tables import pool_windows
+from .free_rows import write_by_pixels, write_product
+from .index_tables import inside, pool_windows
 from .kernel_choice import KernelChoice
 from .packed_layers import PackedLayer, pack, packing_bytes
 from .program_rows import ProgramRows
-from .rows import ActivationRow, AddRow, AffineRow, Clamp, PoolRow, SoftmaxRow, View
+from .relayout_rows import write_constant, write_relayout
+from .rows import (
+    ActivationRow,
+    AddRow,
+    AffineRow,
+    Clamp,
+    GateRow,
+    MeanRow,
+    NormRow,
+    PoolRow,
+    SoftmaxRow,
+    View,
+)
 
 ACTIVATION_NUMBERS = {operation.name: number for number, operation in enumerate(ACTIVATIONS)}
 WINDOW_BYTES = 40  # per output of a pool, of its tables while they are made
@@ -95,7 +122,8 @@ class RowWriter(ProgramRows):
         self.row_steps += [step] * (len(self.workers.rows[0]) - len(self.row_steps))
 
     def _write_step(self, step: Step, storages: dict[str, Storage], sample: int) -> None:
-        source, target = storages[step.inputs[0]], storages[step.name]
+        target = storages[step.name]
+        source = storages[step.inputs[0]] if step.inputs else target
         reads, writes, block = View.of(source), View.of(target), target.block
         match step:
             case Conv():
@@ -103,6 +131,8 @@ class RowWriter(ProgramRows):
                 self._write_convolution(step, source, target, storages[pool.name] if pool else None, sample)
             case Pool() if self._pools.get(step.inputs[0]) is step:
                 return  # the convolution includes it
+            case Pool() if target.gate:
+                self._write_mean(step, source, target, sample)
             case Pool():
                 self._write_pool(step, source, target, sample)
             case Affine():
@@ -110,6 +140,26 @@ class RowWriter(ProgramRows):
                 affine = AffineRow(first_sample=sample, source=reads, target=writes, block=block, clamp=clamp)
                 scaling = step.affine
                 self.divide(affine, [source], target, lambda first, last: _scaling_of(scaling, first, last))
+            case Add() if step.gated or isinstance(step, Mul):
+                self._write_gate(step, source, storages[step.inputs[1]], target, sample)
+            case Constant():
+                write_constant(self, step, target, sample)
+            case Relayout():
+                write_relayout(self, step, [storages[name] for name in step.inputs], target, sample)
+            case MatMul():
+                write_product(self, step, [storages[name] for name in step.inputs], target, sample)
+            case Norm():
+                params = self.params.add(np.concatenate(step.affine))
+                norm = NormRow(
+                    first_sample=sample,
+                    source=reads,
+                    target=writes,
+                    block=block,
+                    channels=source.shape[0],
+                    params=params,
+                    eps=step.eps,
+                )
+                write_by_pixels(self, norm, source, target)
             case Add():
                 other = storages[step.inputs[1]]
                 summed = AddRow(
@@ -132,14 +182,49 @@ class RowWriter(ProgramRows):
                 )
                 self.divide(activated, [source], target)
             case Softmax():
-                bounds = self.workers.first_only(source)
-                self.before_read([source], bounds, sample, whole=True)
                 channels = source.shape[0]
                 row = SoftmaxRow(first_sample=sample, source=reads, target=writes, block=block, channels=channels)
-                self.workers.rows[0].append(row)
-                self.workers.record_write(target, bounds)
+                write_by_pixels(self, row, source, target)
             case Flatten():
                 flatten(self, source, target, sample)
+
+    def _write_mean(self, step: Pool, source: Storage, target: Storage, sample: int) -> None:
+        """The mean of whole images, which is a gate."""
+        mask = -1
+        if source.ragged:
+            cells = prod(source.block) * source.lanes
+            self.expect(8 * cells, f"layer {step.name!r}")
+            mask = self.indices.add(inside(source))
+        row = MeanRow(
+            first_sample=sample,
+            source=View.of(source),
+            target=View.of(target),
+            block=source.block,
+            clamp=Clamp(step.low, step.high),
+            lane_mask=mask,
+            cells=prod(source.grid),
+        )
+        count = prod(source.shape[1:])
+
+        def params(first: int, last: int) -> Floats:
+            scale, shift = np.split(_scaling_of(step.affine, first, last), 2)
+            return np.concatenate([scale / np.float32(count), shift])
+
+        self.divide(row, [source], target, params)
+
+    def _write_gate(self, step: Add, source: Storage, other: Storage, target: Storage, sample: int) -> None:
+        """A product, or a sum with a value of one pixel."""
+        row = GateRow(
+            first_sample=sample,
+            source=View.of(source),
+            second=View.of(other),
+            target=View.of(target),
+            block=target.block,
+            clamp=Clamp(step.low, step.high),
+            product=isinstance(step, Mul),
+            gated=step.gated,
+        )
+        self.divide(row, [source, other], target)
 
     def _write_pool(self, step: Pool, source: Storage, target: Storage, sample: int) -> None:
         self.expect(WINDOW_BYTES * prod(target.block), f"layer {step.name!r}")

@@ -105,6 +105,13 @@ class MoveRow(CopyRow):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConstantRow(CopyRow):
+    """Constants → arena."""
+
+    kind = Kind.CONSTANT
+
+
+@dataclass(frozen=True, kw_only=True)
 class TransposeRow(ChannelRow):
     """Flat input → arena."""
 
@@ -185,8 +192,50 @@ class ActivationRow(ChannelRow):
 
 @dataclass(frozen=True, kw_only=True)
 class SoftmaxRow(ChannelRow):
-    """Softmax over the channels, which one worker does alone."""
+    """Softmax over the channels of some pixels."""
 
     kind = Kind.SOFTMAX
     source: View
     block: Pair
+    workspace: int = 0  # where the worker's working memory lies in the arena
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormRow(SoftmaxRow):
+    """Zero mean and unit variance over the channels of some pixels, then scale and shift per channel."""
+
+    kind = Kind.NORM
+    params: int  # where scales and shifts lie
+    eps: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateRow(AddRow):
+    """The product, or sum, of two values, the second of which may have one pixel; then a clamp."""
+
+    kind = Kind.GATE
+    product: bool
+    gated: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanRow(AffineRow):
+    """The mean of each image, into every lane of the image; then scale and shift per channel, and a clamp."""
+
+    kind = Kind.MEAN
+    lane_mask: int  # where the mask of the cells inside of the image lies in the indices; -1 where all are
+    cells: int  # lanes of an image
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatMulRow(ChannelRow):
+    """Products of some matrices, times a factor."""
+
+    kind = Kind.MATMUL
+    source: View
+    second: View
+    block: Pair  # of the result
+    depth: int
+    offsets: int  # where the tables lie in the indices
+    slope: float  # the factor
+    scratch: int = 0  # where the worker's working memory lies in the arena

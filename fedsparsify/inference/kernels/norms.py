@@ -1,0 +1,101 @@
+"""Operations across the channels of each pixel, or across the pixels of each channel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...native.compiled import compiled
+from ...native.exponential import exponential
+from ...native.pointers import floats, ints
+
+f32 = np.float32
+
+
+@compiled
+def softmax(width: Any, op: Any, arena: Any) -> None:
+    """Softmax over the channels, a row of pixels at a time."""
+    count = op.columns * len(width)
+    top, total = floats(arena + 4 * op.workspace), floats(arena + 4 * (op.workspace + count))
+    for i in range(op.rows):
+        for k in range(count):
+            top[k] = f32(-np.inf)
+            total[k] = f32(0)
+        for c in range(op.channels):
+            source = floats(arena + 4 * (op.source + c * op.source_channel + i * op.source_row))
+            for k in range(count):
+                top[k] = max(top[k], source[k])
+        for c in range(op.channels):
+            source = floats(arena + 4 * (op.source + c * op.source_channel + i * op.source_row))
+            target = floats(arena + 4 * (op.target + c * op.target_channel + i * op.target_row))
+            for k in range(count):
+                share = exponential(source[k] - top[k])
+                target[k] = share
+                total[k] += share
+        for k in range(count):
+            total[k] = f32(1) / total[k]
+        for c in range(op.channels):
+            target = floats(arena + 4 * (op.target + c * op.target_channel + i * op.target_row))
+            for k in range(count):
+                target[k] *= total[k]
+
+
+@compiled
+def norm(width: Any, op: Any, arena: Any, params: Any) -> None:
+    """Zero mean and unit variance over the channels, a row of pixels at a time, then scale and shift per channel."""
+    count, share = op.columns * len(width), f32(1) / f32(op.channels)
+    scale, shift = floats(params + 4 * op.params), floats(params + 4 * (op.params + op.channels))
+    middle, spread = floats(arena + 4 * op.workspace), floats(arena + 4 * (op.workspace + count))
+    for i in range(op.rows):
+        for k in range(count):
+            middle[k] = f32(0)
+            spread[k] = f32(0)
+        for c in range(op.channels):
+            source = floats(arena + 4 * (op.source + c * op.source_channel + i * op.source_row))
+            for k in range(count):
+                middle[k] += source[k]
+        for k in range(count):
+            middle[k] *= share
+        for c in range(op.channels):
+            source = floats(arena + 4 * (op.source + c * op.source_channel + i * op.source_row))
+            for k in range(count):
+                apart = source[k] - middle[k]
+                spread[k] += apart * apart
+        for k in range(count):
+            spread[k] = f32(1) / np.sqrt(spread[k] * share + op.eps)
+        for c in range(op.channels):
+            source = floats(arena + 4 * (op.source + c * op.source_channel + i * op.source_row))
+            target = floats(arena + 4 * (op.target + c * op.target_channel + i * op.target_row))
+            a, b = scale[c], shift[c]
+            for k in range(count):
+                target[k] = (source[k] - middle[k]) * spread[k] * a + b
+
+
+@compiled
+def mean(width: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
+    """The sum of each image's pixels, times scale plus shift, clamped, into all `cells` lanes of the image."""
+    lanes = len(width)
+    scale, shift = floats(params + 4 * op.params), floats(params + 4 * (op.params + op.channels))
+    for c in range(op.channels):
+        target = floats(arena + 4 * (op.target + c * op.target_channel))
+        for lane in range(lanes):
+            target[lane] = f32(0)
+        for i in range(op.rows):
+            row = arena + 4 * (op.source + c * op.source_channel + i * op.source_row)
+            for j in range(op.columns):
+                source = floats(row + 4 * j * lanes)
+                if op.lane_mask < 0:
+                    for lane in range(lanes):
+                        target[lane] += source[lane]
+                else:
+                    mask = ints(indices + 4 * (op.lane_mask + (i * op.columns + j) * lanes))
+                    for lane in range(lanes):
+                        target[lane] += source[lane] if mask[lane] != 0 else f32(0)
+        for first in range(0, lanes, op.cells):
+            total = f32(0)
+            for lane in range(op.cells):
+                total += target[first + lane]
+            total = min(max(total * scale[c] + shift[c], op.low), op.high)
+            for lane in range(op.cells):
+                target[first + lane] = total

@@ -1,0 +1,37 @@
+"""The product of two values, each with each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..graph import Node
+from .base import Attributes, Floats, FrontEnd, Onnx, Tensors
+from .broadcast import Broadcast
+
+
+class Mul(Broadcast):
+    """x · y, as squeeze-and-excite and layer scales have it."""
+
+    sized = True
+    name, verb = "mul", "multiplies"
+    functions = {"mul": "read_call", "multiply": "read_call"}
+
+    def reference(self, x: Sequence[Floats], tensors: Tensors, attributes: Attributes) -> Floats:
+        """The result in numpy."""
+        return x[0] * x[1]
+
+    def torch(self, functional: Any, x: Sequence[Any], tensors: Tensors, attributes: Attributes) -> Any:
+        """The result by torch."""
+        return x[0] * x[1]
+
+    def onnx(self, node: Node, onnx: Onnx) -> None:
+        """Write the ONNX form."""
+        onnx.emit("Mul", node)
+
+    def lower(self, node: Node, engine: FrontEnd) -> None:
+        """Say what the engine is to compute."""
+        engine.multiply(node)
+
+
+OPERATION = Mul()

@@ -1,0 +1,55 @@
+"""The dimensions of a sample in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelError
+from ..graph import Node
+from .base import Attributes, Floats, FrontEnd, Onnx, Operation, Shape, Tensors, whole
+
+
+def _order(value: Any) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and all(whole(item, 1) for item in value)
+        and sorted(value) == list(range(1, len(value) + 1))
+    )
+
+
+class Permute(Operation):
+    """`order` counts the batch, which stays the first dimension and is left out."""
+
+    name, view, sized = "permute", True, True
+    attributes = {"order": _order}
+
+    def shape(self, node: Node, inputs: Sequence[Shape], tensors: Any) -> Shape:
+        """Shape of the result."""
+        order, source = node.attributes["order"], inputs[0]
+        if source is None:
+            return (None,) * len(order)
+        if len(source) != len(order):
+            raise ModelError(f"it orders {len(order)} dimensions. Received: samples of shape {source}.")
+        return tuple(source[k - 1] for k in order)
+
+    def reference(self, x: Sequence[Floats], tensors: Tensors, attributes: Attributes) -> Floats:
+        """The result in numpy."""
+        return np.ascontiguousarray(x[0].transpose(0, *attributes["order"]))
+
+    def torch(self, functional: Any, x: Sequence[Any], tensors: Tensors, attributes: Attributes) -> Any:
+        """The result by torch."""
+        return x[0].permute(0, *attributes["order"])
+
+    def onnx(self, node: Node, onnx: Onnx) -> None:
+        """Write the ONNX form."""
+        onnx.emit("Transpose", node, perm=[0, *node.attributes["order"]])
+
+    def lower(self, node: Node, engine: FrontEnd) -> None:
+        """Say what the engine is to compute."""
+        engine.permute(node)
+
+
+OPERATION = Permute()
