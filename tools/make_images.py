@@ -50,7 +50,8 @@ def make_level(folder: Path, name: str) -> None:
     from fedsparsify.training.native.kernel_code import CONVOLUTIONS, PERCEPTRONS
 
     (lanes,) = (level.lanes for level in LEVELS if level.name == name)
-    for code in (INFERENCE_CODE, INT8_CODE, PERCEPTRONS, CONVOLUTIONS):
+    codes = (INFERENCE_CODE, INT8_CODE, PERCEPTRONS, CONVOLUTIONS)
+    for code in (INT8_CODE,) if name.endswith("-vnni") else codes:
         path = folder / code.shipped_name(name)
         keep(path, *Code(code, lanes).image())
         print(f"{path.name}: {path.stat().st_size:,} bytes", flush=True)

@@ -20,7 +20,7 @@ from .linking import LinkError, link
 from .machine import LINUX_X86_64 as LINKED  # elsewhere numba's own cache must do
 
 if (_level := highest_allowed()) is not None:  # before numba compiles for the first time
-    config.CPU_NAME, config.CPU_FEATURES = _level.name, _level.features
+    config.CPU_NAME, config.CPU_FEATURES = _level.processor, _level.features
 
 
 class Code:

@@ -18,18 +18,22 @@ VARIABLE = "FEDSPARSIFY_LEVEL"
 class Level:
     """What the kernels of a level may use."""
 
-    name: str  # in the x86-64 psABI, and LLVM's name of such a processor
+    name: str
+    processor: str  # LLVM's name of one that has just this, as in the x86-64 psABI
     lanes: int  # floats in a vector
     needs: frozenset[str]  # as Linux calls them
-    features: str  # for LLVM, besides what the name stands for
+    features: str  # for LLVM, besides what the name stands for; kernels that choose instructions look here too
 
 
 _V3 = frozenset({"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"})
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
-LEVELS = (
-    Level("x86-64-v4", 16, _V4, "-prefer-256-bit"),
-    Level("x86-64-v3", 8, _V3, ""),
-    Level("x86-64", 4, frozenset(), ""),
+_SSE, _AVX2, _AVX512 = "+sse2", "+sse2,+ssse3,+avx2", "+sse2,+ssse3,+avx2,+avx512bw,-prefer-256-bit"
+LEVELS = (  # those with VNNI are for int8 kernels alone; others are taken from the level below
+    Level("x86-64-v4-vnni", "x86-64-v4", 16, _V4 | {"avx512_vnni"}, f"{_AVX512},+avx512vnni"),
+    Level("x86-64-v4", "x86-64-v4", 16, _V4, _AVX512),
+    Level("x86-64-v3-vnni", "x86-64-v3", 8, _V3 | {"avx_vnni"}, f"{_AVX2},+avxvnni"),
+    Level("x86-64-v3", "x86-64-v3", 8, _V3, _AVX2),
+    Level("x86-64", "x86-64", 4, frozenset(), _SSE),
 )
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from .levels import Level, levels_of
 
 LINUX_X86_64 = sys.platform == "linux" and os.uname().machine == "x86_64" and sys.maxsize > 2**32
-LINUX_NAMES = {"bmi": "bmi1", "lzcnt": "abm"}  # of features that LLVM calls by another name
+# Of features that LLVM calls by another name.
+LINUX_NAMES = {"bmi": "bmi1", "lzcnt": "abm", "avx512vnni": "avx512_vnni", "avxvnni": "avx_vnni"}
 UNKNOWN_MEMORY = 4 << 30  # bytes, where the system does not say
 
 

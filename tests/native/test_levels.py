@@ -32,6 +32,8 @@ SKYLAKE = HASWELL | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
         (HASWELL - {"fma"}, ["x86-64"]),
         (HASWELL | {"avx512f"}, ["x86-64-v3", "x86-64"]),  # a Xeon Phi
         (SKYLAKE, ["x86-64-v4", "x86-64-v3", "x86-64"]),
+        (SKYLAKE | {"avx512_vnni"}, ["x86-64-v4-vnni", "x86-64-v4", "x86-64-v3", "x86-64"]),
+        (HASWELL | {"avx_vnni"}, ["x86-64-v3-vnni", "x86-64-v3", "x86-64"]),  # an Alder Lake
     ],
 )
 def test_a_processor_runs_the_levels_whose_instructions_it_has(
@@ -50,7 +52,7 @@ def test_the_environment_sets_the_best_level(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(VARIABLE, "x86-64-v4")
     assert lanes_here() == 4
     monkeypatch.setenv(VARIABLE, "avx2")
-    with pytest.raises(ConfigError, match=r"is one of x86-64-v4, x86-64-v3, x86-64\. Received: 'avx2'"):
+    with pytest.raises(ConfigError, match=r"is one of x86-64-v4-vnni, x86-64-v4, .*, x86-64\. Received: 'avx2'"):
         lanes_here()
 
 
@@ -105,7 +107,7 @@ def test_compiling_is_announced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 def test_every_code_image_is_shipped() -> None:
     tool = (PACKAGE.parent / "tools" / "make_images.py").read_text()
-    (listed,) = re.findall(r"for code in \((.*)\):", tool)
+    (listed,) = re.findall(r"codes = \((.*)\)", tool)
     found = [
         name for path in PACKAGE.rglob("*.py") for name in re.findall(r"^(\w+) = CodeImage\(", path.read_text(), re.M)
     ]

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from fedsparsify import Engine, __version__
+from fedsparsify.export import export
 from fedsparsify.native.levels import LEVELS, VARIABLE
 
 pytestmark = pytest.mark.dist
@@ -28,7 +29,8 @@ warnings.simplefilter("error")
 import numpy as np
 from fedsparsify import Engine
 x = np.random.default_rng(0).random((3, 3, 32, 32), np.float32)
-np.savez(sys.argv[1], *(Engine(path, threads=1).run(x) for path in sys.argv[2:]))
+np.savez(sys.argv[1], *(Engine(path, threads=1).run(x) for path in sys.argv[3:]))
+Engine(sys.argv[2], threads=1).run(x)
 assert not {"numba", "llvmlite"} & sys.modules.keys()
 print({line.split("/")[-1].strip() for line in open("/proc/self/maps") if "/native/images/inference-" in line}.pop())
 """
@@ -75,9 +77,10 @@ def run(folder: Path, *command: object, **more: str) -> str:
 
 def check_engine(folder: Path, *python: object, level: str) -> None:
     """The kernels of a level are taken, and give what the tree's own engine does, compiled here."""
-    used = run(folder, *python, "-c", RUN, folder / "logits.npz", *MODELS, **{VARIABLE: level})
-    assert used.startswith(f"inference-{level}-")
     x = np.random.default_rng(0).random((3, 3, 32, 32), np.float32)
+    whole_numbers = export(MODELS[0], "int8", folder / "int8.fsz", x)
+    used = run(folder, *python, "-c", RUN, folder / "logits.npz", whole_numbers, *MODELS, **{VARIABLE: level})
+    assert used.startswith(f"inference-{level.removesuffix('-vnni')}-")
     with np.load(folder / "logits.npz") as found:
         for name, model in zip(found.files, MODELS, strict=True):
             np.testing.assert_allclose(found[name], Engine(model).run(x), rtol=1e-4, atol=1e-4)
