@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsparsify.inference import engine
 from fedsparsify.inference.layout import memory_budget
 from fedsparsify.inference.lowering import autotune, program
 from fedsparsify.inference.lowering.encoding import header_of
+from fedsparsify.inference.runtime import executor
 from fedsparsify.native.lines import LINE_BYTES
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -24,7 +24,7 @@ _usual = [
         (autotune, "zeros"),
         (program, "header_of"),
         (autotune, "header_of"),
-        (engine, "np"),
+        (executor, "np"),
     )
 ]
 _kept: list[Any] = []  # copies that headers point at

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from int8_reference import expected
 
+from fedsparsify.cli import cli
 from fedsparsify.errors import FedSparsifyError, WireError
 from fedsparsify.export import export
 from fedsparsify.graph import INPUT, Node
@@ -23,6 +27,7 @@ from fedsparsify.inference.int8.parts import executor_of
 from fedsparsify.inference.int8.winograd_numbers import WinogradNumbers, winograd_numbers
 from fedsparsify.inference.layout.memory_budget import MemoryBudget
 from fedsparsify.model import SparseModel
+from fedsparsify.native import codegen
 from fedsparsify.native.machine import lanes_here
 from fedsparsify.wire.artefact import load, load_facts, load_graph, save
 
@@ -123,6 +128,13 @@ def test_threads_do_not_change_results(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = (executor.serve(batch) for executor in made)
     assert made[1].plan(batch.shape).threads == 2
     np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.skipif(not codegen.LINKED, reason="guard pages are made on Linux only")
+def test_no_kernel_leaves_its_memory() -> None:
+    script = Path(__file__).parent / "under_guard_pages.py"
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
 
 
 def conv(weight: np.ndarray, bias: list[float]) -> Conv:
@@ -280,3 +292,18 @@ def test_survivors_keep_their_scale_through_the_file(tmp_path: Path) -> None:
         steps = np.abs(net.tensors[name]).reshape(len(tensor), -1).max(1) / 63
         wrong = np.abs(tensor - net.tensors[name]).reshape(len(tensor), -1).max(1)
         assert (wrong <= np.maximum(0.51 * steps + np.abs(net.tensors[name]).max() / 63 / 256, 1e-7)).all()
+
+
+def test_export_by_the_command(tmp_path: Path) -> None:
+    net = Drawn(1, 8, 8).conv(6, 0.9).add("relu").conv(6, 0.9).add("sigmoid")
+    facts = {"graph": [node.to_json() for node in net.nodes], "shape": [1, 8, 8], "data": "digits"}
+    save(tmp_path / "m.fsz", SparseModel.of(net.tensors), facts)
+    np.save(tmp_path / "x.npy", np.ones((3, 1, 8, 8), np.float32))
+    for more in ([], ["--samples", str(tmp_path / "x.npy")]):
+        words = ["export", str(tmp_path / "m.fsz"), "--to", "int8", *more]
+        result = CliRunner().invoke(cli, words, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        assert "v3 stays in float: Activation is computed in float" in result.output
+        assert "in whole numbers: 2 layers with weights" in result.output
+    save(tmp_path / "m.fsz", SparseModel.of(net.tensors), {"graph": facts["graph"]})
+    assert "give --samples" in str(CliRunner().invoke(cli, words[:4]).exception)
