@@ -148,6 +148,12 @@ def operations() -> str:
     return table(("operation", "in PyTorch", "what it computes"), map(row, OPERATIONS))
 
 
+def calls() -> str:
+    """Calls of PyTorch that torch.export gives, and that a graph says in the words of its operations."""
+    handlers = import_module("fedsparsify.networks.exporting").HANDLERS
+    return ", ".join(f"`{name}`" for name in sorted(handlers) if not name.startswith("_"))
+
+
 def names(*wanted: str) -> str:
     """Public names with their docstrings, by autodoc."""
     parts = []
@@ -213,6 +219,7 @@ SOURCES: dict[str, Callable[..., str]] = {
     "config": config,
     "methods": methods,
     "operations": operations,
+    "calls": calls,
     "names": names,
     "exceptions": exceptions,
     "messages": messages,
