@@ -208,7 +208,23 @@ def layout_of(module: nn.Module) -> Layout:
 
 
 def model_of(module: nn.Module) -> SparseModel:
-    """The module's present values as a dense model."""
+    """The module's present values as a dense model.
+
+    Args:
+        module: a network in float32.
+
+    Returns:
+        A model: parameters, then float buffers and frozen parameters as statistics.
+
+    Raises:
+        ModelError: if a tensor is not float32, or nothing is trainable.
+
+    Example:
+        >>> from torch import nn
+        >>> from fedsparsify.networks import model_of
+        >>> model_of(nn.Linear(4, 2))
+        SparseModel(2 tensors, 10 of 10 values, sparsity 0.0000)
+    """
     trainable, statistics = state_of(module)
     tensors = [*trainable.values(), *statistics.values()]
     return SparseModel.dense(layout_of(module), np.concatenate([t.cpu().numpy().ravel() for t in tensors]))

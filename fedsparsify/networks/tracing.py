@@ -38,6 +38,23 @@ def trace(module: nn.Module, training: bool = False, sample: tuple[int, ...] | N
 
     Where torch.fx does not suffice and the shape of a sample is known, torch.export is asked (`exporting.py`). As the
     network trains, keyed dropouts are nodes too, and a layer's node says by the attribute `module` which one it is.
+
+    Args:
+        module: the network.
+        training: as the network trains.
+        sample: the shape of one sample.
+
+    Returns:
+        The nodes in the order of their computation; a model's file holds them as its fact `graph`.
+
+    Raises:
+        Untraceable: if the network does something that a graph cannot hold; the message names it and its line.
+
+    Example:
+        >>> from torch import nn
+        >>> from fedsparsify.networks.tracing import trace
+        >>> [node.op for node in trace(nn.Sequential(nn.Flatten(), nn.Linear(4, 2), nn.ReLU()))]
+        ['flatten', 'linear', 'relu']
     """
     if why := changed_forward(module):
         raise Untraceable(f"{why}, which no graph has")
