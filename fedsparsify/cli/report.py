@@ -20,7 +20,9 @@ from .screen import Screen
 @click.option("--out", default=Path("site"), show_default=True, type=PATH, help="folder to write to")
 @click.option("--at", type=float, help="sparsity at which methods are followed over the rounds  [default: 0.9]")
 @click.option("--pack", type=PATH, help="also write the runs into this folder, one small JSON file per environment")
-@click.option("--fill", type=PATH, help="also fill the marked tables and figures of this Markdown page")
+@click.option(
+    "--fill", type=PATH, multiple=True, help="also fill the marked tables and figures of this Markdown page; repeatable"
+)
 @click.option(
     "--time", "seconds", type=click.FloatRange(0, min_open=True), help="first time each model, this many seconds"
 )
@@ -31,7 +33,7 @@ def command(
     out: Path,
     at: float | None,
     pack: Path | None,
-    fill: Path | None,
+    fill: tuple[Path, ...],
     seconds: float | None,
     batch: int,
     threads: int | None,
@@ -60,7 +62,7 @@ def command(
     runs, notes = load_runs(paths)
     environments = environments_of(runs)
     site = write_site(environments, notes, out, at)
-    more = fill_page(fill, environments, out / "figures") if fill else []
+    more = [note for page in fill for note in fill_page(page, environments, out / "figures")]
     for note in [*site.notes, *more]:
         console.print(f"Note: {note}", soft_wrap=True)
     if pack:

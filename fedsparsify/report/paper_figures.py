@@ -11,7 +11,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..recipes import PAPER
 from ..text import plain
+from .authors import reported
 from .client_views import draw_client_views
 from .environments import Environment, Series, families_of, slug_of, unique, varied, worded
 from .figures import Column, bars_of_holdings, canvas, class_scale, drawn, legend_below, over_seeds, show_grid, write
@@ -19,6 +21,7 @@ from .paper import printed_rows
 from .runs import layer_counts
 from .style import SEQUENCE, layer_of, look_of
 from .theorem import draw_theorem
+from .traded import lines_of, megabytes
 
 PANEL, HEIGHT = 5.2, 4.4
 
@@ -71,6 +74,8 @@ def _of_environment(environment: Environment) -> Iterator[tuple[str, str, Figure
     for key, name, letter in (("every", "frequency", "F"), ("exponent", "exponent", "n")):
         if figure := tuning(environment, key, letter):
             yield f"{name}-{environment.slug}", f"{environment.title}: the effect of {letter}", figure
+    if figure := against_bytes(environment):
+        yield f"bytes-{environment.slug}", f"{environment.title}: {environment.measure} against bytes sent", figure
     if figure := layers(environment):
         yield f"layers-{environment.slug}", f"{environment.title}: density of each layer", figure
     if figure := draw_client_views(environment):
@@ -212,6 +217,34 @@ def cost(family: Sequence[Environment], level: float | None) -> Figure:
     return figure
 
 
+def against_bytes(environment: Environment) -> Figure | None:
+    """Accuracy of the last ten rounds against all bytes sent, a line per method over its sparsities.
+
+    Stars are what a method's authors report, at the bytes of our run of it.
+    """
+    lines = lines_of(environment)
+    if len({label for label, series in lines.items() if series[0].sparsity is not None}) < 2:
+        return None
+    figure, [panel] = canvas(1, 7.0, HEIGHT)
+    theirs = reported(environment)
+    for label, series in lines.items():
+        look = look_of(series[0].method, series[0].recipe)
+        x, y = [megabytes(one) for one in series], [one.settled for one in series]
+        (line,) = panel.plot(x, y, color=look.colour, marker=look.marker, label=drawn(label))
+        line.set(linestyle=":" if series[0].dotted else "-", zorder=layer_of(series[0].method))
+        stars = [(at, theirs.get((one.method, one.sparsity))) for at, one in zip(x, series, strict=True)]
+        for at, accuracy in stars if series[0].recipe == PAPER else ():
+            if accuracy is not None:
+                panel.plot(at, accuracy, "*", color=look.colour, markersize=13, label="the authors'", zorder=6)
+    panel.set(xscale="log", xlabel="sent both ways, MB", title=drawn(environment.title))
+    panel.xaxis.set_major_formatter("{x:g}")
+    panel.xaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:.0e}"[0] in "25" else "")
+    panel.set_ylabel(drawn(f"{environment.runs[0].measured}, last ten rounds"))
+    show_grid(panel)
+    legend_below(figure, [panel])
+    return figure
+
+
 def holdings(family: Sequence[Environment]) -> Figure | None:
     """How samples are divided: one bar per client, stacked by class."""
     held = {one.slug: next((run.partition for run in one.runs if run.partition), None) for one in family}
@@ -281,7 +314,8 @@ def vote(family: Sequence[Environment]) -> Figure | None:
 def layers(environment: Environment) -> Figure | None:
     """The density of every layer at each sparsity: FedSparsify-Global, or the methods there are."""
     known = [one for one in environment.usual() if one.first.layers and one.sparsity is not None]
-    chosen = [one for one in known if one.method == "fedsparsify-global"] or known[:8]
+    ours = [one for one in known if one.method == "fedsparsify-global"]
+    chosen = [one for one in ours if not one.variant] or ours[:8] or known[:8]
     if not chosen:
         return None
     figure, (axes,) = canvas(width=8.0, height=4.2)

@@ -14,6 +14,7 @@ from .environments import Environment, slug_of
 from .page import write_page
 from .render import as_csv, latex, markdown
 from .tables import Table, accuracies, comparison, every_run
+from .traded import last_rounds
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,11 @@ def tables_of(environments: Sequence[Environment]) -> dict[str, Table]:
     """Every table by the name of its file."""
     made: dict[str, Table] = {}
     for environment in environments:
-        for name, table in (("table", comparison(environment)), (environment.measure, accuracies(environment))):
+        for name, table in (
+            ("table", comparison(environment)),
+            (environment.measure, accuracies(environment)),
+            ("last-rounds", last_rounds(environment)),
+        ):
             if table.rows:
                 made[f"{slug_of(name)}-{environment.slug}"] = table
     if any(one.table.get("data") in DATA for one in environments):

@@ -45,7 +45,7 @@ LOOKS = {
     "feddst": Look("FedDST", "#B2182B", "#EC6672", "p"),
     "ssfl": Look("SSFL", "#3B6E22", "#8CC46C", "H"),
     "topk": Look("Top-K", "#8A6D3B", "#CDB37F", "|"),
-    "sparsyfed": Look("SparsyFed", "#C2185B", "#F06A9B", "*"),
+    "sparsyfed": Look("SparsyFed", "#C2185B", "#F06A9B", "d"),
     "fedrts": Look("FedRTS", "#4B3F9E", "#9C90F0", "D"),
 }
 OTHERS = (("#332288", "#8F87DD"), ("#117733", "#5BC17C"), ("#882255", "#DD7BAF"), ("#2F8F80", "#6FD0C1"))

@@ -27,12 +27,12 @@ def test_runs_become_a_site_and_packed_results_the_same_site(tmp_path):
     site = tmp_path / "site"
     drawn = sorted(path.stem for path in site.glob("figures/*.svg"))
     assert drawn == sorted(path.stem for path in site.glob("figures/*.png"))
-    assert len(drawn) == 10
+    assert len(drawn) == 12
     packed = environments_of(load_runs([tmp_path / "results"])[0])
     assert sorted(name for name, _, _ in figures_of(packed)) == drawn
     write_tables(packed, tmp_path / "again")
     tables = [path for path in site.glob("tables/*") if path.name != "runs.csv"]  # which has the runs' own names
-    assert len(tables) == 12
+    assert len(tables) == 18
     for path in tables:
         assert path.read_text() == (tmp_path / "again" / path.name).read_text()
 

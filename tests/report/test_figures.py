@@ -30,7 +30,7 @@ def test_every_figure_as_svg_and_png(drawn, tmp_path):
     assert drawn.keys() == {
         *("accuracy-sparsity-digits-4", "rounds-digits-4", "cost-digits-4", "data-digits-4", "vote-digits-4"),
         *("frequency-digits-4-classes-2", "exponent-digits-4-classes-2", "theorem-digits-4-classes-2", "inference"),
-        *("layers-digits-4-iid", "layers-digits-4-classes-2"),
+        *("layers-digits-4-iid", "layers-digits-4-classes-2", "bytes-digits-4-iid", "bytes-digits-4-classes-2"),
     }
     write(drawn["inference"], tmp_path, "inference")
     assert (tmp_path / "inference.png").read_bytes().startswith(b"\x89PNG")

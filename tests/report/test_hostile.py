@@ -127,7 +127,7 @@ def environments(runs):
 
 def test_tables(environments):
     made = tables_of(environments)
-    assert len(made) == 2 * len(environments)
+    assert len(made) == 3 * len(environments)
     for name, one in made.items():
         assert re.fullmatch(r"[a-z0-9.-]{1,150}", name)
         assert "\\input" not in latex(one)
@@ -175,7 +175,7 @@ def test_files_with_a_long_name_are_written_and_what_was_packed_reads_back(envir
     long = [one for one in environments if one.data.startswith("xxx") and one.iid]
     name, caption, figure = next(figures_of(long))
     write(figure, tmp_path, name, caption)
-    assert len(write_tables(long, tmp_path)) == 2
+    assert len(write_tables(long, tmp_path)) == 3
     (packed,) = write_packed(long, tmp_path / "packed")
     (run,), _ = load_runs([packed])
     assert run.table["data"] == NASTY[-1]
