@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...native.compiled import compiled, inlined
-from ...native.pointers import floats, ints
+from ...native.pointers import ints
 from ...native.simd import transpose
 from .vectors import copy_floats, frame, merge_lanes, prefetch, read_int, shift_lanes
 
@@ -60,20 +60,25 @@ def transpose_samples(width: Any, op: Any, source: Any, target: Any, samples: An
 def write_halo(width: Any, op: Any, arena: Any, indices: Any) -> None:
     """Write the fill outside of the image, then hand border pixels from lane to lane: columns, then rows.
 
-    The table holds above, left, below, right; the grid's columns; a mask for each of the four; then the cells to fill.
+    The table holds above, left, below, right; the grid's columns; a mask for each of the four; then the vectors that
+    are partly outside, each with its offset and a mask.
     """
-    lanes, table, values = len(width), ints(indices + 4 * op.halo), floats(arena)
+    lanes, table = len(width), ints(indices + 4 * op.halo)
     above, left, below, right, across = table[0], table[1], table[2], table[3], table[4]
     vector, row_bytes, fill = 4 * lanes, 4 * op.target_row, op.fill
     masks = indices + 4 * (op.halo + 5)
+    outside = indices + 4 * (op.halo + 5 + 4 * lanes)
+    for c in range(op.channels if op.outside_count > 0 else 0):
+        corner, entry = arena + 4 * (op.target + c * op.target_channel), outside
+        for _ in range(op.outside_count):
+            cell = corner + 4 * read_int(entry)
+            shift_lanes(width, cell, cell, entry + 4, fill)
+            entry += 4 + vector
     if op.frame_rows > 0:
         _frames(width, op, arena, across)
         return
     for c in range(op.channels):
-        start = op.target + c * op.target_channel
-        for e in range(op.outside_count):
-            values[start + table[5 + 4 * lanes + e]] = fill
-        corner = arena + 4 * start
+        corner = arena + 4 * (op.target + c * op.target_channel)
         for i in range(op.rows):
             row = corner + i * row_bytes
             for j in range(left):

@@ -18,6 +18,7 @@ from .memory_budget import size_of
 
 SMALL = 4  # cells of a block above which the sparse kernel is as fast as a dense product
 PIXEL_LANE_WEIGHTS = 32  # per channel, from which writing a halo for them takes less time
+PAGE_FLOATS = 1024
 PIXEL_LANE_FLOATS = 1 << 15  # that an entry's offset of 16 bits reaches
 
 
@@ -45,10 +46,14 @@ class Storage:
 
     @property
     def channel(self) -> int:
-        """Floats between channels. With whole images in lanes, 16 cache lines would all fall into few cache sets."""
+        """Floats between channels. Where that were whole pages, all channels' pixels would fall into few cache sets.
+
+        With whole images in lanes, 16 cache lines would do so too.
+        """
         floats = (self.block[0] + self.before[0] + self.after[0]) * self.row
         crowded = self.grid == (1, 1) and any(self.before) and floats % (16 * self.lanes) == 0
-        return floats + self.lanes if crowded else floats
+        pages = self.grid != (1, 1) and floats % PAGE_FLOATS == 0
+        return floats + self.lanes if crowded or pages else floats
 
     @property
     def size(self) -> int:
@@ -108,6 +113,9 @@ def storages_of(level: Level, shapes: dict[str, Shape], lanes: int, wide: int, p
             source.after[axis] = max(source.after[axis], after)
         if isinstance(step, Pool) and not step.mean and (step.ceil or any(step.padding)):
             source.fill = -inf
+    for storage in storages.values():
+        if level.grid != (1, 1) and storage.before == [1, 1] and max(storage.after) <= 1:
+            storage.after = [1, 1]  # the usual halo, which has code of its own
     return storages
 
 

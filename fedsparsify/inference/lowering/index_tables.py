@@ -5,7 +5,6 @@ Input: the storage of a value. Output: arrays of 32-bit integers for the constan
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -73,27 +72,23 @@ def inside(storage: Storage) -> Integers:
 class HaloTable(NamedTuple):
     """What the halo kernel reads, and two facts about it."""
 
-    table: Integers  # widths (above, left, below, right), columns of the grid, four masks, cells outside of the image
-    outside_count: int
+    table: Integers  # widths (above, left, below, right), columns of the grid, four masks, vectors partly outside
+    outside_count: int  # vectors of a channel that are partly outside of the image: an offset each, and its mask
     frame_rows: int  # see rows.HaloRow
 
 
 def halo_table(storage: Storage) -> HaloTable:
-    """The widths of a value's halo, the lanes with a neighbour on each side, and the cells outside of the image."""
-    outside = np.zeros(0, np.int32)
-    if storage.ragged:
-        sides = [g * b for g, b in zip(storage.grid, storage.block, strict=True)]
-        whole = replace(storage, shape=(storage.shape[0], sides[0], sides[1]))
-        cells = pixels_of(whole, storage.samples).reshape(storage.samples, *sides)
-        inside = np.zeros(sides, np.bool_)
-        inside[: storage.shape[1], : storage.shape[2]] = True
-        outside = cells[:, ~inside].ravel()
+    """The widths of a value's halo, the lanes with a neighbour on each side, and the lanes outside of the image."""
     (rows, columns), lane = storage.grid, np.arange(storage.lanes)
     by, bx = lane // columns % rows, lane % columns
     masks = np.concatenate([by > 0, bx > 0, by < rows - 1, bx < columns - 1])
-    table = int32(np.concatenate([[*storage.before, *storage.after, columns], masks, outside]))
-    usual = not outside.size and storage.before == storage.after == [1, 1]
-    return HaloTable(table, outside.size, rows if usual else 0)
+    i, j = (cell[:, None] for cell in np.divmod(np.arange(prod(storage.block)), storage.block[1]))
+    inside = (by * storage.block[0] + i < storage.shape[1]) & (bx * storage.block[1] + j < storage.shape[2])
+    offsets = i * storage.row + j * storage.lanes
+    outside = np.concatenate([offsets, inside], axis=1)[~inside.all(1)]
+    table = int32(np.concatenate([[*storage.before, *storage.after, columns], masks, outside.ravel()]))
+    usual = storage.before == storage.after == [1, 1]
+    return HaloTable(table, len(outside), rows if usual else 0)
 
 
 def pool_windows(step: Pool, source: Storage, target: Storage) -> tuple[Integers, Floats]:

@@ -127,8 +127,8 @@ class HaloRow(ChannelRow):
 
     kind = Kind.HALO
     block: Pair
-    halo: int  # where its widths, masks and outside cells lie in the indices
-    outside_count: int  # cells of the blocks that lie outside of the image
+    halo: int  # where its widths, masks and outside vectors lie in the indices
+    outside_count: int  # vectors of a channel that are partly outside of the image
     frame_rows: int  # rows of the lanes' grid where the halo is one pixel on every side, else 0
     fill: float
 

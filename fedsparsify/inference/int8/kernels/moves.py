@@ -143,15 +143,17 @@ def write_halo(width: Any, op: Any, arena: Any, indices: Any) -> None:
     above, left, below, right, across = table[0], table[1], table[2], table[3], table[4]
     vector, row_bytes, masks = 2 * lanes, 2 * op.target_row, indices + 4 * (op.halo + 5)
     for c in range(op.channels):
-        corner = arena + 2 * (op.target + c * op.target_channel)
+        corner, entry = arena + 2 * (op.target + c * op.target_channel), masks + 16 * lanes
+        for _ in range(op.outside_count):
+            cell = corner + 2 * read_int(entry)
+            shift_ints(width, cell, cell, entry + 4)
+            entry += 4 + 4 * lanes
         if op.frame_rows == 4 and across == 4:
             int_frame(width, FOUR, FOUR, corner, row_bytes, op.rows, op.columns)
             continue
         if op.frame_rows == 2 and across == 2:
             int_frame(width, TWO, TWO, corner, row_bytes, op.rows, op.columns)
             continue
-        for e in range(op.outside_count):
-            shorts(corner)[table[5 + 4 * lanes + e]] = 0
         for i in range(op.rows):
             row = corner + i * row_bytes
             for j in range(left):
