@@ -18,6 +18,7 @@ from .job_words import JOB, JOB_WORDS, NEXT_JOB_WORD, PREVIOUS, WORKER
 from .matmul import matmul
 from .moves import fetch, move, transpose_samples, write_halo
 from .norms import mean, norm, softmax
+from .pointwise import pointwise
 from .pool import pool
 from .program_table import ROW_RECORD, Kind
 from .sparse import linear, pixel_lane, small, sparse
@@ -48,6 +49,7 @@ from .winograd import winograd
     GATE,
     MEAN,
     MATMUL,
+    POINTWISE,
 ) = (int(kind) for kind in Kind)
 ROW_BYTES, JOB_BYTES = ROW_RECORD.itemsize, 8 * len(JOB_WORDS)
 operation = seen_as(from_dtype(ROW_RECORD))
@@ -81,6 +83,8 @@ def execute(width: Any, program: Any, arena: Any, x: Any, y: Any, samples: Any, 
         kind = op.kind
         if kind == SPARSE:
             sparse(width, op, arena, stream, params)
+        elif kind == POINTWISE:
+            pointwise(width, op, arena, stream, params, indices)
         elif kind == SMALL:
             small(width, op, arena, stream, params)
         elif kind == PIXEL_LANE:

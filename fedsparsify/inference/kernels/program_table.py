@@ -38,6 +38,7 @@ class Kind(IntEnum):
     GATE = 20  # a product or sum whose second value may have one pixel
     MEAN = 21  # the mean of each image, into every lane of the image
     MATMUL = 22  # products of matrices that both depend on the input
+    POINTWISE = 23  # a sparse 1 × 1 convolution of blocks without a halo
 
 
 WORDS: tuple[tuple[str, ...], ...] = (
@@ -62,8 +63,8 @@ WORDS: tuple[tuple[str, ...], ...] = (
     ("input_blocks", "output_blocks"),  # blocks of input channels; blocks of output channels
     ("stream",),
     ("params",),
-    ("offsets", "pairs", "halo", "lane_mask", "windows"),  # where a table begins in the program's indices
-    ("taps", "pair_count", "samples", "outside_count", "factor_count", "arrivals"),
+    ("offsets", "pairs", "halo", "lane_mask", "windows", "places"),  # where a table begins in the program's indices
+    ("taps", "vectors", "pair_count", "samples", "outside_count", "factor_count", "arrivals"),
     ("pairs_per_sample",),
     ("pooled", "prefetch", "frame_rows", "mean", "activation", "product"),
     ("corner", "scratch"),  # from the first output's position to the first input that it reads; working memory

@@ -10,12 +10,18 @@ from collections.abc import Sequence
 TILES = ((4, 4), (2, 4), (2, 2), (1, 4), (1, 2), (1, 1))  # rows × columns; a tile's number is its index
 TILE_4X4, TILE_2X4, TILE_2X2, TILE_1X4, TILE_1X2, TILE_1X1 = range(len(TILES))
 STRIDED_TILES = (TILES[TILE_2X4], TILES[TILE_1X1])  # the two that strided convolutions have code for
+LINE_TILE, SHORT_LINE_TILE = 16, 8  # vectors of the tiles of 1 × 1 convolutions on blocks without a halo
 WEIGHT_COST = 2.5  # of a weight besides its products, in products
 
 
 def tile_for(block: tuple[int, int], lanes: int, stride: tuple[int, int] = (1, 1)) -> int:
     """The tile that covers a block at the least cost."""
     return TILES.index(min(_usable(block, lanes, stride), key=lambda tile: _cost(tile, block)))
+
+
+def line_tile(vectors: int, lanes: int) -> int:
+    """The tile of a 1 × 1 convolution on so many vectors end to end; AVX2 has registers for the short one only."""
+    return LINE_TILE if vectors >= LINE_TILE and lanes != 8 else SHORT_LINE_TILE
 
 
 def covering_cost(block: tuple[int, int], lanes: int, stride: tuple[int, int] = (1, 1)) -> float:

@@ -37,7 +37,7 @@ def in_bands(
                 break
             if step.inputs and first.blocks[step.name] < first.blocks[step.inputs[0]]:
                 last = count + 1
-    if sum(kinds.get(step.name) is Kind.SPARSE for step in first.steps[:last]) < 2:
+    if sum(kinds.get(step.name) in (Kind.SPARSE, Kind.POINTWISE) for step in first.steps[:last]) < 2:
         return list(levels)
     halves = {name: (rows // workers, columns) for name, (rows, columns) in first.blocks.items()}
     banded = Level(first.grid, first.steps[:last], _touched(first.steps[:last], halves), workers)
@@ -72,6 +72,7 @@ def _divides(
             tile = TILES[tile_for(band, lanes, step.stride)]
             kind = kinds[step.name]
             sparse = kind is Kind.SPARSE and prod(tile) >= LEAST_TILE
+            sparse |= kind is Kind.POINTWISE and prod(band) >= LEAST_TILE
             return near and (sparse or (kind is Kind.WINOGRAD and band[0] % ROWS == 0))
         case Pool():
             return max(reach(step, 0, before, band[0])) <= before

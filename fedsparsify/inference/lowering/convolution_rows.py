@@ -52,6 +52,17 @@ class SparseRow(StreamRow, PoolingRow):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PointwiseRow(StreamRow):
+    """1 × 1, on blocks without a halo, whose vectors lie end to end."""
+
+    kind = Kind.POINTWISE
+    vectors: int  # of a block
+    tile_vectors: int
+    places: int = 0  # where the table of the outputs' byte offsets lies in the indices
+    input_blocks: int  # of input channels
+
+
+@dataclass(frozen=True, kw_only=True)
 class SmallRow(StreamRow, PoolingRow):
     """3 × 3, on small images that lie whole in their lanes."""
 

@@ -12,7 +12,7 @@ from math import prod
 
 from ..frontend.steps import Conv, Pair
 from ..kernels.program_table import Kind
-from ..kernels.tiles import TILES, tile_for
+from ..kernels.tiles import SHORT_LINE_TILE, TILES, line_tile, tile_for
 from ..kernels.winograd_numbers import POINTS, frequencies
 from ..layout.levels import winograd_fits
 from ..layout.storage import SMALL, Storage
@@ -43,7 +43,10 @@ def choose(step: Conv, source: Storage, target: Storage, option: str, measure: M
     tile = TILES[tile_for(target.block, source.lanes, step.stride)]
     sparse = KernelChoice(Kind.SPARSE, channel_blocks(step, tile, source.lanes), pairs_pay(step, tile))
     dense = _dense_choice(step, target)
-    if is_small(step, source):
+    if is_pointwise(step, source):
+        line = 1, line_tile(prod(source.block), source.lanes)
+        sparse = KernelChoice(Kind.POINTWISE, channel_blocks(step, line, source.lanes))
+    elif is_small(step, source):
         sparse = KernelChoice(Kind.SMALL, small_blocks(step, target.block, source.lanes))
     elif single and _is_linear(step, source):
         sparse = KernelChoice(Kind.LINEAR)
@@ -80,6 +83,13 @@ def _tile_columns(block: Pair) -> int:
     """The width of Winograd's tile that covers a block's rows by the fewest products."""
     fitting = [columns for columns in POINTS if columns <= block[1]]
     return min(fitting, key=lambda columns: -(-block[1] // columns) * frequencies(columns))
+
+
+def is_pointwise(step: Conv, source: Storage) -> bool:
+    """Whether a layer has 1 × 1 weights and an input of enough vectors, end to end."""
+    plain = step.weight.shape[2:] == step.stride == (1, 1) and step.padding == (0, 0) and step.groups == 1
+    in_line = source.row == source.block[1] * source.lanes
+    return plain and in_line and prod(source.block) >= SHORT_LINE_TILE
 
 
 def is_small(step: Conv, source: Storage) -> bool:

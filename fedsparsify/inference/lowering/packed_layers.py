@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...model import Floats
 from ..frontend.steps import Conv, Pair
 from ..kernels.program_table import PLANE_GAP, Kind
-from ..kernels.tiles import TILES, tile_for
+from ..kernels.tiles import TILES, line_tile, tile_for
 from ..kernels.winograd_numbers import factors, frequencies, of_weights
 from ..layout.storage import Storage
 from .constants import int32
@@ -24,12 +24,13 @@ from .convolution_rows import (
     DenseRow,
     LinearRow,
     PixelLaneRow,
+    PointwiseRow,
     PoolingRow,
     SmallRow,
     SparseRow,
     WinogradRow,
 )
-from .kernel_choice import KernelChoice
+from .kernel_choice import KernelChoice, is_pointwise
 from .rows import Clamp, View
 from .weight_streams import pixel_lane_stream, small_stream, sparse_stream
 
@@ -43,6 +44,7 @@ class PackedLayer:
     workspace: int  # floats of working memory
     stream: NDArray[np.int32] | None = None  # packed weights of the sparse kernels
     offsets: NDArray[np.int32] | None = None  # of the inputs, for the dense kernels
+    places: NDArray[np.int32] | None = None  # of the outputs, for 1 × 1 convolutions
 
     def with_pool(self, scale: Floats, shift: Floats, target: View) -> PackedLayer:
         """The same with the pool after it, which writes to `target`; scale and shift go after the bias."""
@@ -57,6 +59,8 @@ def pack(choice: KernelChoice, step: Conv, source: Storage, target: Storage) -> 
     match choice.kind:
         case Kind.SPARSE:
             return _sparse(choice, step, source, target)
+        case Kind.POINTWISE:
+            return _pointwise(choice, step, source, target)
         case Kind.SMALL:
             return _small(choice, step, source, target)
         case Kind.LINEAR:
@@ -100,6 +104,26 @@ def _sparse(choice: KernelChoice, step: Conv, source: Storage, target: Storage) 
     )
     workspace = prod(TILES[tile]) * step.weight.shape[0] * source.lanes
     return PackedLayer(row, step.bias, workspace, sparse_stream(step, source, choice.input_blocks, choice.paired))
+
+
+def _pointwise(choice: KernelChoice, step: Conv, source: Storage, target: Storage) -> PackedLayer:
+    assert is_pointwise(step, source)
+    vectors = prod(source.block)
+    tile = line_tile(vectors, source.lanes)
+    row = PointwiseRow(
+        source=View.of(source),
+        target=View.of(target),
+        channels=step.weight.shape[0],
+        vectors=vectors,
+        tile_vectors=tile,
+        input_blocks=choice.input_blocks,
+        clamp=Clamp(step.low, step.high),
+    )
+    i, j = np.divmod(np.arange(vectors), target.block[1])
+    places = int32(4 * (i * target.row + j * target.lanes), f"layer {step.name!r}")
+    workspace = tile * step.weight.shape[0] * source.lanes
+    stream = sparse_stream(step, source, choice.input_blocks, paired=False)
+    return PackedLayer(row, step.bias, workspace, stream, places=places)
 
 
 def _small(choice: KernelChoice, step: Conv, source: Storage, target: Storage) -> PackedLayer:

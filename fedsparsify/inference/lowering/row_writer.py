@@ -36,7 +36,7 @@ from ..layout.levels import inputs_of
 from ..layout.memory_budget import MemoryBudget
 from ..layout.network_layout import NetworkLayout
 from ..layout.storage import Storage
-from .convolution_rows import ConvolutionRow, OffsetsRow, StreamRow
+from .convolution_rows import ConvolutionRow, OffsetsRow, PointwiseRow, StreamRow
 from .copy_rows import flatten, move_to_level, pack_input, unpack_output, write_halo
 from .free_rows import write_by_pixels, write_product
 from .index_tables import inside, pool_windows
@@ -286,6 +286,8 @@ class RowWriter(ProgramRows):
             row = replace(row, stream=self.stream.add(layer.stream))
         if isinstance(row, OffsetsRow) and layer.offsets is not None:
             row = replace(row, offsets=self.indices.add(layer.offsets))
+        if isinstance(row, PointwiseRow) and layer.places is not None:
+            row = replace(row, places=self.indices.add(layer.places))
         return row
 
 
