@@ -34,7 +34,14 @@ def test_a_small_network_literally():
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [("fc", (1, 28, 28)), ("cnn", (3, 32, 32)), ("vgg16", (3, 32, 32)), ("resnet18", (3, 16, 16))]
+    ("name", "shape"),
+    [
+        ("fc", (1, 28, 28)),
+        ("cnn", (3, 32, 32)),
+        ("vgg16", (3, 32, 32)),
+        ("resnet18", (3, 16, 16)),
+        ("resnet18-gn", (3, 16, 16)),
+    ],
 )
 def test_our_networks(name, shape):
     graph = same(build(name, shape, 10, seed=1), shape)

@@ -53,7 +53,7 @@ def same_in_onnx_runtime(path, module, shape=SHAPE) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("name", ["fc", "cnn", "vgg16", "resnet18"])
+@pytest.mark.parametrize("name", ["fc", "cnn", "vgg16", "resnet18", "resnet18-gn"])
 def test_onnx_runtime_computes_what_torch_does(name, tmp_path):
     same_in_onnx_runtime(tmp_path / "model.fsz", saved(tmp_path / "model.fsz", build(name, SHAPE, 10, seed=1)))
 

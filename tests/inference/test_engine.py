@@ -173,7 +173,7 @@ def test_the_papers_networks(lanes: int, name: str, shape: tuple[int, ...], clas
         agree(module, engine, images, *shape)
 
 
-@pytest.mark.parametrize("name", ["vgg16", "resnet18"])
+@pytest.mark.parametrize("name", ["vgg16", "resnet18", "resnet18-gn"])
 def test_our_largest_networks(name: str) -> None:
     """At this machine's width alone, as they take seconds to prepare."""
     module = enliven(build(name, (3, 32, 32), 100, seed=1), 0.99)

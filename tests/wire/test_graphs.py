@@ -29,7 +29,7 @@ def node(
     }
 
 
-@pytest.mark.parametrize("name", ["fc", "cnn", "vgg16", "resnet18"])
+@pytest.mark.parametrize("name", ["fc", "cnn", "vgg16", "resnet18", "resnet18-gn"])
 def test_what_tracing_writes_can_be_read(name, tmp_path):
     module = build(name, (3, 32, 32), 10, seed=1)
     graph = trace(module)
