@@ -276,7 +276,7 @@ def _fused(layers: Sequence[Layer], shapes: dict[str, Shape], output: str) -> li
             merged = replace(before, output=layer.output, relu=True)
         elif isinstance(layer, Pool) and isinstance(before, Convolution) and before.relu and not before.pooled:
             even = not (shapes[source][1] % 2 or shapes[source][2] % 2)
-            squares = not layer.mean and layer.window == (2, 2) and _squares(layer, shapes[source])
+            squares = not layer.mean and squares_of(layer, shapes[source])
             if even and squares and before.keeps_size:
                 merged = replace(before, output=layer.output, pooled=True)
         if merged is not None and k is not None:
@@ -288,8 +288,8 @@ def _fused(layers: Sequence[Layer], shapes: dict[str, Shape], output: str) -> li
     return found
 
 
-def _squares(pool: Pool, shape: Shape) -> bool:
-    """Whether a pool's windows are the squares of 2 × 2 that an image consists of."""
+def squares_of(pool: Pool, shape: Shape) -> bool:
+    """Whether the windows of a pool are the squares of 2 × 2 that an image consists of."""
     sides = (shape[1], shape[2])
     return all(
         bounds == tuple((first, first + 2) for first in range(0, side, 2))

@@ -15,7 +15,7 @@ from ....graph import INPUT
 from ....model import Layout
 from ....native.lines import address_of, zeros
 from .memory import Array, Memory, Place, at, put_plane, row_of
-from .plan import Add, Convolution, Dropout, Flatten, Layer, Norm, Pool, Relu
+from .plan import Add, Convolution, Dropout, Flatten, Layer, Norm, Pool, Relu, squares_of
 from .planes import Planes, output_shape
 from .rows import (
     ADD,
@@ -233,10 +233,11 @@ class Program:
                     rows.append(self._flat("copy", given, target, "x", there))
 
     def _pool_back(self, rows: list[Array], layer: Pool, target: Place, given: Place, there: bool) -> None:
-        if not there:
+        stored = not there and not layer.mean and squares_of(layer, target[0].shape)  # every pixel is written once
+        if not there and not stored:
             rows.append(row_of("clear", target[0].shape, y=target))
         row = self._pool("mean_pool_back" if layer.mean else "max_pool_back", layer, target, given)
-        row["accumulate"] = 1
+        row["accumulate"] = not stored
         rows.append(row)
 
     def _convolution_back(self, rows: list[Array], layer: Convolution, given: Place) -> None:
