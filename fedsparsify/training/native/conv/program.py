@@ -20,6 +20,7 @@ from .planes import Planes, output_shape
 from .rows import (
     ADD,
     CODES,
+    MANY,
     MASKED,
     RELU,
     RELU_POOL,
@@ -119,6 +120,7 @@ class Program:
 
     def _walk(self, row: Array, stream: Stream, weights: int) -> None:
         row["blocks"], row["block"], row["inputs"] = stream.blocks, stream.block, stream.inputs
+        row["by_four"] = stream.offsets.size >= MANY * stream.counts.size
         row["counts"], row["offsets"], row["weights"] = at(stream.counts), at(stream.offsets), weights
 
     def _prefetched(self, row: Array, kernel: tuple[int, ...], before: tuple[int, ...]) -> None:

@@ -36,6 +36,7 @@ CODES = {name: code for code, name in enumerate(OPERATIONS)}
 # What happens to the sums of a convolution: stored, added to what is there, clamped at zero (with one bit per value, or
 # also pooled by 2 × 2 with four), stored where a bit is set; clamped and stored past the caches.
 STORE, ADD, RELU, RELU_POOL, MASKED, RELU_STREAMED = range(6)
+MANY = 24  # survivors of a visit, on average, from which on they are taken four at a time
 STREAMED_BYTES = 4 << 20  # of a plane that is stored past the caches: it would leave them before it is read
 
 
@@ -57,6 +58,7 @@ INTEGERS = (
     " spread"  # the window's size, where a tile of x is unpooled from z; else 0
     " fused local"  # fused: the address of a row that goes on with each tile; local: y is that tile, not a plane
     " mode near accumulate relu flat"  # flat: a convolution of one pixel, whose rows are the groups of images
+    " by_four"  # whether survivors of a visit are taken four at a time: not where they are few
     " blocks block inputs counts offsets weights gradient bias bias_gradient sums"  # block: input channels in a block
     " survivors order"  # of a permutation
     " prefetched next_row next_column"  # from a tile's corner to what the next tile reads

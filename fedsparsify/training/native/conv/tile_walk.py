@@ -90,8 +90,19 @@ def _conv_tile(width: Any, tall: Any, op: Any, group: Any, top: Any, left: Any, 
             bias = op.bias + 4 * c if op.bias else np.int64(0)
             sums = op.sums + 4 * len(width) * 4 * 4 * c
             given = (
-                *(rows, columns, op.near, x, op.x_row, op.x_column, offsets, weights, count, bias, first, last, sums),
-                *(op.mode, y + c * op.y_channel, op.y_row, op.y_column, bits + c * op.bits_channel, op.bits_row),
+                *(rows, columns, op.near, x, op.x_row, op.x_column, offsets, weights, count, count // 4 * op.by_four),
+                *(
+                    bias,
+                    first,
+                    last,
+                    sums,
+                    op.mode,
+                    y + c * op.y_channel,
+                    op.y_row,
+                    op.y_column,
+                    bits + c * op.bits_channel,
+                    op.bits_row,
+                ),
             )
             if (op.prefetched or op.spread) and columns == 4:
                 if op.prefetched:

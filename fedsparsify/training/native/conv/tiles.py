@@ -112,14 +112,24 @@ def in_its_shape(e: Emitter, shape: Values, tall: int, make: Callable[[int, int,
     e.either(near, any_near, lambda: low(False))
 
 
+def four_offsets(e: Emitter, address: Any) -> Values:
+    """Four offsets of a stream, by two loads: products take nearly all that a core can load."""
+    found = []
+    for k in (0, 2):
+        two = e.load(e.at(address, k * FLOAT_BYTES), I64)
+        found += [e.builder.sext(e.builder.trunc(two, I32), I64), e.builder.ashr(two, ir.Constant(I64, 32))]
+    return found
+
+
 @intrinsic
 def conv_visit(_, width, tall, numbers):  # type: ignore[no-untyped-def]
     """A tile of one channel: Σ weight · input over a part of a stream, from the bias on or from `sums`.
 
-    The numbers: rows, columns, near; x, x_row, x_column; offsets, weights, count; bias (its address, 0: none), first,
-    last, sums; mode, y, y_row, y_column, bits, bits_row. The `last` part ends as `mode` says; any other leaves its sums
-    at `sums`. Tiles are as high as `tall`, 2 or 1, and 4, 2 or 1 wide; if not `near`, neighbouring columns of the input
-    are not neighbouring vectors, and tiles are 2 or 1 high and wide.
+    The numbers: rows, columns, near; x, x_row, x_column; offsets, weights, count, fours; bias (its address, 0: none),
+    first, last, sums; mode, y, y_row, y_column, bits, bits_row. Of the `count` survivors, 4 · `fours` are taken four at
+    a time. The `last` part ends as `mode` says; any other leaves its sums at `sums`. Tiles are as high as `tall`, 2 or
+    1, and 4, 2 or 1 wide; if not `near`, neighbouring columns of the input are not neighbouring vectors, and tiles are
+    2 or 1 high and wide.
     """
     lanes, highest = sides(width, tall)
 
@@ -134,23 +144,35 @@ def conv_visit(_, width, tall, numbers):  # type: ignore[no-untyped-def]
 
 def _conv_visit(e: Emitter, given: Values, height: int, breadth: int, is_near: bool) -> None:
     builder, lanes, size = e.builder, e.lanes, height * breadth
-    x, x_row, x_column, offsets, weights, count, bias, first, last, sums = given[:10]
-    mode, y, y_row, y_column, bits, bits_row = given[10:]
+    x, x_row, x_column, offsets, weights, count, fours, bias, first, last, sums = given[:11]
+    mode, y, y_row, y_column, bits, bits_row = given[11:]
     inputs = from_corner(e, x_row, None if is_near else x_column, height, breadth)
+
+    def plus(tile: Values, offset: Any, factor: Any) -> Values:
+        places = inputs(builder.add(x, offset))
+        return [e.fma(factor, e.load(cell), sum) for sum, cell in zip(tile, places, strict=True)]
 
     def add(state: Values) -> Values:
         *tile, offset, weight = state
-        corner = builder.add(x, builder.sext(e.load(offset, I32), I64))
-        factor = e.splat(e.load(weight, F32))
-        tile = [e.fma(factor, e.load(cell), sum) for sum, cell in zip(tile, inputs(corner), strict=True)]
+        tile = plus(tile, builder.sext(e.load(offset, I32), I64), e.splat(e.load(weight, F32)))
         return [*tile, e.at(offset, FLOAT_BYTES), e.at(weight, FLOAT_BYTES)]
+
+    def plus_four(state: Values) -> Values:
+        *tile, offset, weight = state
+        factors = e.load_anywhere(weight, ir.VectorType(F32, 4))
+        undefined = ir.Constant(factors.type, ir.Undefined)
+        for k, number in enumerate(four_offsets(e, offset)):
+            every = ir.Constant(ir.VectorType(I32, lanes), [k] * lanes)
+            tile = plus(tile, number, builder.shuffle_vector(factors, undefined, every))
+        return [*tile, e.at(offset, 4 * FLOAT_BYTES), e.at(weight, 4 * FLOAT_BYTES)]
 
     def begun() -> Values:
         return e.either(bias, lambda: [e.splat(e.load(bias, F32))], lambda: [e.constant(0.0)]) * size
 
     kept = [e.at(sums, t * e.bytes) for t in range(size)]
     tile = e.either(first, begun, lambda: [e.load(place) for place in kept])
-    tile = e.loop(count, [*tile, offsets, weights], add)[:-2]
+    state = e.loop(fours, [*tile, offsets, weights], plus_four)
+    tile = e.loop(builder.sub(count, builder.shl(fours, ir.Constant(I64, 2))), state, add)[:-2]
 
     def keep() -> Values:
         for value, place in zip(tile, kept, strict=True):
