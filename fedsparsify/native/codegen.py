@@ -22,6 +22,36 @@ from .machine import LINUX_X86_64 as LINKED  # elsewhere numba's own cache must 
 if (_level := highest_allowed()) is not None:  # before numba compiles for the first time
     config.CPU_NAME, config.CPU_FEATURES = _level.processor, _level.features
 
+# LLVM makes calls of it from loops that write one value; a code image has no library to call.
+MEMSET = """
+define ptr @memset(ptr %target, i32 %value, i64 %count) {
+  %byte = trunc i32 %value to i8
+  %wide = zext i8 %byte to i64
+  %word = mul i64 %wide, 72340172838076673
+  br label %words
+words:
+  %at = phi i64 [0, %0], [%next, %store]
+  %next = add i64 %at, 8
+  %fits = icmp ule i64 %next, %count
+  br i1 %fits, label %store, label %bytes
+store:
+  %place = getelementptr i8, ptr %target, i64 %at
+  store i64 %word, ptr %place, align 1
+  br label %words
+bytes:
+  %rest = phi i64 [%at, %words], [%after, %one]
+  %left = icmp ult i64 %rest, %count
+  br i1 %left, label %one, label %done
+one:
+  %last = getelementptr i8, ptr %target, i64 %rest
+  store i8 %byte, ptr %last
+  %after = add i64 %rest, 1
+  br label %bytes
+done:
+  ret ptr %target
+}
+"""
+
 
 class Code:
     """The functions of a code image, compiled for one vector width."""
@@ -45,6 +75,7 @@ class Code:
         module = binding.parse_assembly(self._made[0].library.get_llvm_str())
         for made in self._made[1:]:
             module.link_in(binding.parse_assembly(made.library.get_llvm_str()))
+        module.link_in(binding.parse_assembly(MEMSET))
         processor = config.CPU_NAME or binding.get_host_cpu_name()
         features = config.CPU_FEATURES
         if features is None:

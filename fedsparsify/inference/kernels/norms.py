@@ -92,10 +92,12 @@ def mean(width: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
                     mask = ints(indices + 4 * (op.lane_mask + (i * op.columns + j) * lanes))
                     for lane in range(lanes):
                         target[lane] += source[lane] if mask[lane] != 0 else f32(0)
-        for first in range(0, lanes, op.cells):
+        first = 0
+        while first < lanes:  # a range with a step would make numba add a check for zero, and no code image
             total = f32(0)
             for lane in range(op.cells):
                 total += target[first + lane]
             total = min(max(total * scale[c] + shift[c], op.low), op.high)
             for lane in range(op.cells):
                 target[first + lane] = total
+            first += op.cells
