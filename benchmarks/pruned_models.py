@@ -44,7 +44,7 @@ def initialise(module: nn.Module) -> None:
             nn.init.uniform_(layer.running_var, 0.7, 1.4, generator=key)
 
 
-def write_pruned(module: nn.Module, sparsity: float, path: Path) -> None:
+def write_pruned(module: nn.Module, sparsity: float, path: Path, sample: tuple[int, ...] | None = None) -> None:
     """The module's largest weights, over all layers together, as a model file."""
     model = model_of(module.eval())
     scores = abs(model.trainable_weights)
@@ -52,4 +52,8 @@ def write_pruned(module: nn.Module, sparsity: float, path: Path) -> None:
         if len(spec.shape) == 1:
             scores[model.layout.slices[spec.name]] = float("inf")
     path.parent.mkdir(parents=True, exist_ok=True)
-    save(path, model.under(keep_top(scores, sparsity)), {"graph": [node.to_json() for node in trace(module)]})
+    save(
+        path,
+        model.under(keep_top(scores, sparsity)),
+        {"graph": [node.to_json() for node in trace(module, sample=sample)]},
+    )

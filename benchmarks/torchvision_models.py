@@ -32,7 +32,7 @@ def write_torchvision_model(name: str, sparsity: float, folder: Path) -> Path:
         torch.manual_seed(1990)
         module = getattr(models(), name)().eval()
         initialise(module)
-        write_pruned(module, sparsity, path)
+        write_pruned(module, sparsity, path, SHAPE)
     return path
 
 
