@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pruned_models import initialise
 from torch import nn
 from torchvision_models import models
 
@@ -31,7 +33,7 @@ from fedsparsify.networks.tracing import trace
 from fedsparsify.wire.artefact import save
 
 SPARSITIES = (0.0, 0.9, 0.99)
-LEAST = {"inception_v3": 96, "maxvit": 224, "vit": 224}  # pixels per side, by the beginning of a name
+LEAST = {"inception_v3": 160, "maxvit": 224, "vit": 224}  # pixels per side, by the beginning of a name
 MOST_WEIGHTS = 150_000_000  # larger networks are left out
 LIMIT = 1e-4
 TIMM = (
@@ -64,6 +66,7 @@ def made(name: str, timm: bool) -> nn.Module:
     else:
         words: dict[str, Any] = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
         module = models().get_model(name, weights=None, **words)
+    initialise(module)
     return module.eval()
 
 
@@ -90,7 +93,7 @@ def prune(module: nn.Module, sparsity: float) -> None:
             weight[torch.rand_like(weight) < sparsity] = 0
 
 
-def row(name: str, timm: bool, folder: Path) -> list[str]:
+def row(name: str, timm: bool, folder: Path, sparsities: Sequence[float]) -> list[str]:
     """The row of a network: its graph, the differences by sparsity, ONNX Runtime's, and how long tracing took."""
     module = made(name, timm)
     weights = sum(parameter.numel() for parameter in module.parameters())
@@ -104,7 +107,7 @@ def row(name: str, timm: bool, folder: Path) -> list[str]:
     except FedSparsifyError as error:
         return [name, f"no graph: {error}", "", "", "", "", ""]
     took, cells = perf_counter() - started, []
-    for sparsity in SPARSITIES:
+    for sparsity in sparsities:
         prune(module, sparsity)
         settle(module, x)
         with torch.no_grad():
@@ -133,19 +136,19 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("networks", nargs="*")
     parser.add_argument("--timm", action="store_true")
+    parser.add_argument("--sparsity", type=float, action="append", help="instead of 0, 0.9 and 0.99")
     parser.add_argument("--out", type=Path)
     words = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     names = words.networks or (TIMM if words.timm else models().list_models(module=models()))
-    lines = [
-        "| network | nodes | pixels | 0 | 0.90 | 0.99 | ONNX Runtime, 0.99 | traced, s |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    sparsities = words.sparsity or SPARSITIES
+    heads = ["network", "nodes", "pixels", *(f"{sparsity:g}" for sparsity in sparsities), "ONNX Runtime", "traced, s"]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for name in names:
         with TemporaryDirectory() as folder:
             try:
-                cells = row(name, words.timm, Path(folder))
+                cells = row(name, words.timm, Path(folder), sparsities)
             except Exception as error:  # a network that cannot be made must not end the table
                 cells = [
                     name,

@@ -15,6 +15,7 @@ from ..errors import ModelError
 from ..model import Floats
 from ..wire.artefact import load, load_facts, load_graph
 from .flags import MAX_MEMORY, PATH
+from .model_files import model_file
 from .screen import Screen
 
 
@@ -46,10 +47,24 @@ def command(
     With --train: a step of SGD with momentum on random samples, by the back end that trains this network here, at the
     sparsity of the file; and PyTorch's dense step.
     """
-    if train:
-        _train(model, batch or 32, seconds, shape)
-        return
-    batch = batch or 128
+    with model_file(model) as file:
+        if train:
+            _train(file, batch or 32, seconds, shape)
+        else:
+            _infer(file, batch or 128, seconds, warmup, streams, threads, shape, max_memory)
+
+
+def _infer(
+    model: Path,
+    batch: int,
+    seconds: float,
+    warmup: float,
+    streams: int,
+    threads: int | None,
+    shape: str | None,
+    max_memory: int | None,
+) -> None:
+    """Time engines."""
     from ..engines import Subject, installed, write_fixed_onnx
     from ..inference import Engine
     from ..inference.timing import compare

@@ -14,6 +14,7 @@ from ..preprocessing import Preprocessing
 from ..text import plain
 from ..wire.artefact import load_facts
 from .flags import MAX_MEMORY, PATH
+from .model_files import model_file
 from .screen import Screen
 
 
@@ -26,12 +27,15 @@ from .screen import Screen
 def command(model: Path, images: Path, out: Path | None, threads: int | None, max_memory: int | None) -> None:
     """Run a sparse model over images and print their classes, labels or values.
 
+    MODEL is a model.fsz, or an ONNX model of another tool.
+
     IMAGES is a .npy file: floats as the network takes them, or raw bytes, which are prepared as in training.
     """
     from ..inference import Engine
 
-    facts = load_facts(model)
-    engine = Engine(model, threads, max_memory=max_memory)
+    with model_file(model) as file:
+        facts = load_facts(file)
+        engine = Engine(file, threads, max_memory=max_memory)
     logits = engine.run(read_images(images, facts))
     report = Screen(stderr=True)
     times = f"loaded in {engine.load_seconds:.2f} s, ran in {engine.first_run_seconds:.2f} s (with compilation)"

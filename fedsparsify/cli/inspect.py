@@ -12,6 +12,7 @@ from rich.table import Table
 from ..text import plain
 from ..wire.artefact import read
 from .flags import PATH
+from .model_files import model_file
 from .screen import Screen
 
 BAR = 20  # characters of a full bar
@@ -21,7 +22,8 @@ BAR = 20  # characters of a full bar
 @click.argument("model", type=PATH)
 def command(model: Path) -> None:
     """Show what is in a model file: its layers, how dense each is, and how small it all became."""
-    found, facts, _ = read(model)
+    with model_file(model) as file:
+        found, facts, _ = read(file)
     console = Screen()
     table = Table("tensor", "shape", "kept", "of", "density", "")
     for spec in found.layout.tensors:

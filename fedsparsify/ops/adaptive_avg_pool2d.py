@@ -8,13 +8,27 @@ from typing import Any
 import numpy as np
 
 from ..graph import Node
-from .base import Attributes, Floats, FrontEnd, Onnx, Operation, Shape, Tensors, Traced, as_pair, image, pair_of
+from .base import (
+    Attributes,
+    Floats,
+    FrontEnd,
+    Onnx,
+    OnnxNode,
+    Operation,
+    Shape,
+    Tensors,
+    Traced,
+    as_pair,
+    image,
+    pair_of,
+)
 
 
 class AdaptiveAvgPool2d(Operation):
     """Window i of n over a side reaches from ⌊i · side / n⌋ to ⌈(i + 1) · side / n⌉."""
 
     name = "adaptive_avg_pool2d"
+    onnx_nodes = {"GlobalAveragePool": "read_onnx"}
     attributes = {"size": pair_of(1)}
     modules, functions = ("AdaptiveAvgPool2d",), {"adaptive_avg_pool2d": "read_call"}
 
@@ -52,6 +66,10 @@ class AdaptiveAvgPool2d(Operation):
             right = onnx.constant(f"{node.output}.means_of_columns", np.ascontiguousarray(columns.T))
             across = onnx.between("MatMul", [node.inputs[0], right], f"{node.output}.columns")
             onnx.between("MatMul", [onnx.constant(f"{node.output}.means_of_rows", rows), across], node.output)
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form."""
+        node.give(self.name, [node.value()], {"size": [1, 1]})
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..graph import Node
-from .base import Attributes, Floats, FrontEnd, Onnx, Shape, Tensors
+from .base import Attributes, Floats, FrontEnd, Onnx, OnnxNode, Shape, Tensors
 from .broadcast import Broadcast
 
 
@@ -14,6 +14,7 @@ class Add(Broadcast):
     """x + y."""
 
     name, verb = "add", "adds"
+    onnx_nodes = {"Add": "read_onnx", "Sub": "read_onnx", "Sum": "read_onnx"}
     functions = {"add": "read_call"}
 
     def reference(self, x: Sequence[Floats], tensors: Tensors, attributes: Attributes) -> Floats:
@@ -31,6 +32,15 @@ class Add(Broadcast):
     def needs_shapes(self, node: Node, inputs: Sequence[Shape]) -> bool:
         """Where a side is repeated."""
         return inputs[0] != inputs[1] and None not in inputs
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form; a difference is a sum with a constant of the other sign."""
+        if node.count != 2:
+            raise node.refuse("a graph adds two values")
+        if node.op == "Sub":
+            node.give(self.name, [node.value(0), node.negative(1)])
+        else:
+            node.give(self.name, node.aligned())
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..graph import Node
-from .base import Attributes, Floats, FrontEnd, Onnx, Tensors, Traced, Untraceable, truth
+from .base import Attributes, Floats, FrontEnd, Onnx, OnnxNode, Tensors, Traced, Untraceable, truth
 from .pool import Pool
 from .windows import padded, sliding
 
@@ -17,6 +17,7 @@ class AvgPool2d(Pool):
     """The mean counts the padding where `count_padding` says so, but never what lies beyond it."""
 
     name = "avg_pool2d"
+    onnx_nodes = {"AveragePool": "read_onnx"}
     attributes = {**Pool.attributes, "count_padding": truth}
     modules, functions = ("AvgPool2d",), {"avg_pool2d": "read_call"}
 
@@ -68,6 +69,14 @@ class AvgPool2d(Pool):
             amounts = onnx.constant(f"{node.output}.pads", np.array([0, 0, *a["padding"]] * 2, np.int64))
             given = onnx.between("Pad", [node.inputs[0], amounts], f"{node.output}.padded")
             onnx.between("AveragePool", [given], node.output, **window, pads=[0, 0, *over])
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form."""
+        node.give(
+            self.name,
+            [node.value()],
+            {**self.onnx_sizes(node), "count_padding": bool(node.attributes.get("count_include_pad", 0))},
+        )
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

@@ -67,6 +67,51 @@ class Onnx(Protocol):
         """Any other constant as an input of a node."""
 
 
+class OnnxNode(Protocol):
+    """A node of an ONNX model, as an operation reads it."""
+
+    op: str
+    attributes: Mapping[str, Any]
+    count: int  # of inputs
+    batch: int | None  # samples in a batch, where the model says it
+
+    def constant(self, place: int) -> Any:
+        """An input as an array, or None where it depends on the model's input or is missing."""
+
+    def needed(self, place: int, what: str) -> Any:
+        """A constant input; others are refused."""
+
+    def value(self, place: int = 0) -> str:
+        """An input as a value of the graph."""
+
+    def shape(self, place: int = 0) -> tuple[int, ...]:
+        """The shape of an input, without the batch."""
+
+    def held(self, role: str, values: Any) -> str:
+        """A new tensor of the model."""
+
+    def aligned(self) -> list[str]:
+        """Both inputs of a function that broadcasts, with as many dimensions."""
+
+    def negative(self, place: int) -> str:
+        """An input times -1."""
+
+    def inverse(self, place: int) -> str:
+        """The reciprocal of an input."""
+
+    def give(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        attributes: Attributes | None = None,
+        tensors: Mapping[str, str] | None = None,
+    ) -> None:
+        """The node of the graph that gives the output."""
+
+    def refuse(self, why: str) -> ModelError:
+        """An error that names the node."""
+
+
 class FrontEnd(Protocol):
     """Where an operation says what the engine is to compute; each call gives the node's output."""
 
@@ -157,6 +202,7 @@ class Operation:
     # How PyTorch spells it.
     modules: ClassVar[tuple[str, ...]] = ()  # classes of torch.nn
     functions: ClassVar[Mapping[str, str]] = {}  # of torch, torch.nn.functional or a tensor → the method that reads it
+    onnx_nodes: ClassVar[Mapping[str, str]] = {}  # operation of ONNX → the method that reads it
     aten: ClassVar[Mapping[str, str]] = {}  # the same of torch.export, where it has names or arguments of its own
     view: ClassVar[bool] = False  # whether the result may share memory with the input
     pointwise: ClassVar[bool] = False  # whether it is a function of each value alone, whatever the dimensions are
@@ -196,6 +242,10 @@ class Operation:
     def onnx(self, node: Node, onnx: Onnx) -> None:
         """Write the ONNX form."""
         raise NotImplementedError
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form: here, of a function of one value without settings."""
+        node.give(self.name, [node.value()])
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

@@ -14,6 +14,7 @@ from .base import (
     Floats,
     FrontEnd,
     Onnx,
+    OnnxNode,
     Operation,
     Shape,
     Tensors,
@@ -29,6 +30,7 @@ class BatchNorm(Operation):
     """(x - running_mean) / √(running_var + eps) · weight + bias."""
 
     name = "batch_norm"
+    onnx_nodes = {"BatchNormalization": "read_onnx"}
     tensors, optional = {"running_mean": 1, "running_var": 1}, {"weight": 1, "bias": 1}
     attributes = {"eps": lambda value: number(value) and value >= 0}
     modules = ("BatchNorm1d", "BatchNorm2d")
@@ -108,6 +110,14 @@ class BatchNorm(Operation):
             names.append(onnx.held(held) if held else onnx.constant(f"{node.output}.{role}", filled))
         statistics = [onnx.held(node.tensors[role]) for role in ("running_mean", "running_var")]
         onnx.emit("BatchNormalization", node, *names, *statistics, epsilon=node.attributes["eps"])
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form."""
+        if node.attributes.get("training_mode", 0):
+            raise node.refuse("it is a batch norm that trains")
+        names = ("weight", "bias", "running_mean", "running_var")
+        tensors = {role: node.held(role, node.needed(place + 1, role)) for place, role in enumerate(names)}
+        node.give(self.name, [node.value()], {"eps": float(node.attributes.get("epsilon", 1e-5))}, tensors)
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

@@ -9,13 +9,14 @@ import numpy as np
 
 from ..errors import ModelError
 from ..graph import Node
-from .base import Attributes, Floats, FrontEnd, Onnx, Operation, Shape, Tensors, Traced, Untraceable, whole
+from .base import Attributes, Floats, FrontEnd, Onnx, OnnxNode, Operation, Shape, Tensors, Traced, Untraceable, whole
 
 
 class Cat(Operation):
     """The concatenation of values that agree in all other sides, along `axis`, which counts the batch."""
 
     name, inputs, sized = "cat", None, True
+    onnx_nodes = {"Concat": "read_onnx"}
     attributes = {"axis": lambda value: whole(value, 1)}
     optional_attributes = frozenset(attributes)  # older files know the axis of the channels alone
     functions = {"cat": "read_call", "concat": "read_call", "concatenate": "read_call"}
@@ -71,6 +72,11 @@ class Cat(Operation):
                 name = onnx.between("Expand", [name, target], f"{node.output}.part{place}")
             inputs.append(name)
         onnx.between("Concat", inputs, node.output, axis=axis)
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form."""
+        rank = len(node.shape()) + 1
+        node.give(self.name, [node.value(k) for k in range(node.count)], {"axis": int(node.attributes["axis"]) % rank})
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import ModelError
 from ..graph import Node
-from .base import Attributes, Floats, FrontEnd, Onnx, Operation, Tensors, Traced, Untraceable, number
+from .base import Attributes, Floats, FrontEnd, Onnx, OnnxNode, Operation, Tensors, Traced, Untraceable, number
 
 
 def _bound(value: Any) -> bool:
@@ -21,6 +21,7 @@ class Clamp(Operation):
     """min(max(x, low), high); None is no bound."""
 
     name = "clamp"
+    onnx_nodes = {"Clip": "read_onnx"}
     pointwise = True
     attributes = {"low": _bound, "high": _bound}
     modules = ("Hardtanh",)
@@ -72,6 +73,14 @@ class Clamp(Operation):
             for name, value in ((name, node.attributes[name]) for name in ("low", "high"))
         )
         onnx.emit("Clip", node, *names)
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form; older models have the bounds as attributes."""
+        bounds = [node.constant(1), node.constant(2)] if node.count > 1 else [None, None]
+        if node.count == 1:
+            bounds = [node.attributes.get("min"), node.attributes.get("max")]
+        low, high = (None if bound is None else float(np.asarray(bound).reshape(-1)[0]) for bound in bounds)
+        node.give(self.name, [node.value()], {"low": low, "high": high})
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

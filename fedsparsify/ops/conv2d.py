@@ -14,6 +14,7 @@ from .base import (
     Floats,
     FrontEnd,
     Onnx,
+    OnnxNode,
     Operation,
     Shape,
     Tensors,
@@ -33,6 +34,7 @@ class Conv2d(Operation):
     """Weight (out, in / groups, height, width); zeros around the image."""
 
     name = "conv2d"
+    onnx_nodes = {"Conv": "read_onnx"}
     tensors, optional = {"weight": 4}, {"bias": 1}
     attributes = {
         "stride": pair_of(1),
@@ -89,6 +91,29 @@ class Conv2d(Operation):
         names = [onnx.held(node.tensors[role]) for role in ("weight", "bias") if role in node.tensors]
         sizes = {"strides": a["stride"], "pads": [*a["padding"], *a["padding"]], "dilations": a["dilation"]}
         onnx.emit("Conv", node, *names, **sizes, group=a["groups"])
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form."""
+        weight, bias, a = node.needed(1, "weight"), node.constant(2), node.attributes
+        sides = weight.ndim - 2
+        pads = list(a.get("pads", [0] * 2 * sides))
+        if (
+            a.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+            or pads[:sides] != pads[sides:]
+            or sides not in (1, 2)
+        ):
+            raise node.refuse("a graph knows convolutions of one or two dimensions, padded alike on both sides")
+        sizes = {
+            "stride": list(a.get("strides", [1] * sides)),
+            "padding": pads[:sides],
+            "dilation": list(a.get("dilations", [1] * sides)),
+        }
+        tensors = {"weight": node.held("weight", weight)}
+        if bias is not None:
+            tensors["bias"] = node.held("bias", bias)
+        name, groups = ("conv2d", int(a.get("group", 1))) if sides == 2 else ("conv1d", int(a.get("group", 1)))
+        flat = sizes if sides == 2 else {key: value[0] for key, value in sizes.items()}
+        node.give(name, [node.value()], {**flat, "groups": groups}, tensors)
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

@@ -9,13 +9,14 @@ import numpy as np
 
 from ..graph import Node
 from .activation import Activation, Arithmetic
-from .base import Attributes, Floats, FrontEnd, Onnx, Tensors, Traced, Untraceable, number
+from .base import Attributes, Floats, FrontEnd, Onnx, OnnxNode, Tensors, Traced, Untraceable, number
 
 
 class ELU(Activation):
     """A ReLU that bends towards -slope."""
 
     name = "elu"
+    onnx_nodes = {"Elu": "read_onnx"}
     attributes = {"slope": number}
     modules, functions = ("ELU",), {"elu": "read_call"}
 
@@ -41,6 +42,10 @@ class ELU(Activation):
     def onnx(self, node: Node, onnx: Onnx) -> None:
         """Write the ONNX form."""
         onnx.emit("Elu", node, alpha=node.attributes["slope"])
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form."""
+        node.give(self.name, [node.value()], {"slope": float(node.attributes.get("alpha", 1.0))})
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

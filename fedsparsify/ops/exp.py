@@ -15,6 +15,7 @@ class Exp(Activation):
     """e to the x."""
 
     name, onnx_name = "exp", "Exp"
+    onnx_nodes = {"Exp": "read_onnx"}
     functions = {"exp": "read_call"}
 
     @staticmethod

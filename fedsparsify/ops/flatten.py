@@ -10,13 +10,27 @@ import numpy as np
 
 from ..errors import ModelError
 from ..graph import Node
-from .base import BATCH, Attributes, Floats, FrontEnd, Onnx, Operation, Shape, Tensors, Traced, Untraceable, whole
+from .base import (
+    BATCH,
+    Attributes,
+    Floats,
+    FrontEnd,
+    Onnx,
+    OnnxNode,
+    Operation,
+    Shape,
+    Tensors,
+    Traced,
+    Untraceable,
+    whole,
+)
 
 
 class Flatten(Operation):
     """`start` counts the batch, as PyTorch's does."""
 
     name = "flatten"
+    onnx_nodes = {"Flatten": "read_onnx"}
     attributes = {"start": lambda value: whole(value, 1)}
     modules = ("Flatten",)
     functions = {"flatten": "read_call", "view": "read_view", "reshape": "read_view"}
@@ -67,6 +81,12 @@ class Flatten(Operation):
     def needs_shapes(self, node: Node, inputs: Sequence[Shape]) -> bool:
         """Of a part of a sample."""
         return bool(node.attributes["start"] != 1)
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form."""
+        if node.attributes.get("axis", 1) != 1:
+            raise node.refuse("a graph flattens whole samples")
+        node.give(self.name, [node.value()], {"start": 1})
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .activation import Activation, Arithmetic
-from .base import Floats, Traced, Untraceable
+from .base import Floats, OnnxNode, Traced, Untraceable
 
 _erf = np.vectorize(erf, otypes=[np.float64])
 
@@ -18,6 +18,7 @@ class GELU(Activation):
     """The exact form; PyTorch's approximation by tanh is another function."""
 
     name, onnx_name = "gelu", "Gelu"
+    onnx_nodes = {"Gelu": "read_onnx"}
     modules, functions = ("GELU",), {"gelu": "read_call"}
 
     def read_module(self, module: Any) -> Traced:
@@ -29,6 +30,12 @@ class GELU(Activation):
         if approximate != "none":
             raise Untraceable(f"a graph knows the exact gelu. Received: approximate={approximate!r}")
         return Traced()
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form."""
+        if node.attributes.get("approximate", "none") != "none":
+            raise node.refuse("a graph knows the exact gelu")
+        node.give(self.name, [node.value()])
 
     @staticmethod
     def formula(x: Floats) -> Any:

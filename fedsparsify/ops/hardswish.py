@@ -15,6 +15,7 @@ class Hardswish(Activation):
     """SiLU by straight lines."""
 
     name, onnx_name = "hardswish", "HardSwish"
+    onnx_nodes = {"HardSwish": "read_onnx"}
     modules, functions = ("Hardswish",), {"hardswish": "read_call"}
 
     @staticmethod

@@ -9,13 +9,27 @@ import numpy as np
 
 from ..errors import ModelError
 from ..graph import Node
-from .base import Attributes, Floats, FrontEnd, Onnx, Operation, Shape, Tensors, Traced, number, present, whole
+from .base import (
+    Attributes,
+    Floats,
+    FrontEnd,
+    Onnx,
+    OnnxNode,
+    Operation,
+    Shape,
+    Tensors,
+    Traced,
+    number,
+    present,
+    whole,
+)
 
 
 class LayerNorm(Operation):
     """(x - mean) / √(variance + eps) · weight + bias, over the last `axes` dimensions."""
 
     name, sized = "layer_norm", True
+    onnx_nodes = {"LayerNormalization": "read_onnx"}
     optional = {"weight": None, "bias": None}
     attributes = {"axes": lambda value: whole(value, 1), "eps": lambda value: number(value) and value >= 0}
     functions = {"layer_norm": "read_call"}
@@ -65,6 +79,15 @@ class LayerNorm(Operation):
         names = [onnx.held(weight) if weight else onnx.constant(f"{node.output}.weight", ones)]
         names += [onnx.held(node.tensors["bias"])] if "bias" in node.tensors else []
         onnx.emit("LayerNormalization", node, *names, axis=-axes, epsilon=node.attributes["eps"])
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form."""
+        rank, axis = len(node.shape()) + 1, int(node.attributes.get("axis", -1))
+        tensors = {"weight": node.held("weight", node.needed(1, "weight"))}
+        if node.constant(2) is not None:
+            tensors["bias"] = node.held("bias", node.constant(2))
+        attributes = {"axes": rank - axis % rank, "eps": float(node.attributes.get("epsilon", 1e-5))}
+        node.give(self.name, [node.value()], attributes, tensors)
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

@@ -9,13 +9,14 @@ import numpy as np
 
 from ..graph import Node
 from .activation import Activation, Arithmetic
-from .base import Attributes, Floats, FrontEnd, Onnx, Tensors, Traced, number
+from .base import Attributes, Floats, FrontEnd, Onnx, OnnxNode, Tensors, Traced, number
 
 
 class LeakyReLU(Activation):
     """A ReLU that lets a share of negative values pass."""
 
     name = "leaky_relu"
+    onnx_nodes = {"LeakyRelu": "read_onnx"}
     attributes = {"slope": number}
     modules, functions = ("LeakyReLU",), {"leaky_relu": "read_call"}
 
@@ -38,6 +39,10 @@ class LeakyReLU(Activation):
     def onnx(self, node: Node, onnx: Onnx) -> None:
         """Write the ONNX form."""
         onnx.emit("LeakyRelu", node, alpha=node.attributes["slope"])
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form."""
+        node.give(self.name, [node.value()], {"slope": float(node.attributes.get("alpha", 0.01))})
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

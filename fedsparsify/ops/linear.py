@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from ..graph import Node
-from .base import Attributes, Floats, FrontEnd, Onnx, Operation, Shape, Tensors, Traced, expect, present
+from .base import Attributes, Floats, FrontEnd, Onnx, OnnxNode, Operation, Shape, Tensors, Traced, expect, present
 
 
 class Linear(Operation):
     """A product with weight (out, in) along the last dimension."""
 
     name = "linear"
+    onnx_nodes = {"Gemm": "read_gemm", "MatMul": "read_onnx"}
     tensors, optional = {"weight": 2}, {"bias": 1}
     modules, functions = ("Linear",), {"linear": "read_call"}
 
@@ -55,6 +56,26 @@ class Linear(Operation):
     def needs_shapes(self, node: Node, inputs: Sequence[Shape]) -> bool:
         """Of values that are not flat."""
         return inputs[0] is not None and len(inputs[0]) != 1
+
+    def read_gemm(self, node: OnnxNode) -> None:
+        """Read Gemm: weight times alpha, bias times beta."""
+        a, weight, bias = node.attributes, node.needed(1, "weight"), node.constant(2)
+        if a.get("transA", 0):
+            raise node.refuse("a graph does not transpose a batch")
+        weight = weight if a.get("transB", 0) else weight.T
+        tensors = {"weight": node.held("weight", weight * np.float32(a.get("alpha", 1.0)))}
+        if bias is not None:
+            shifts = np.broadcast_to(bias, (weight.shape[0],)) * np.float32(a.get("beta", 1.0))
+            tensors["bias"] = node.held("bias", shifts)
+        node.give(self.name, [node.value()], {}, tensors)
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read MatMul: with a constant matrix it is linear, else a product of two values."""
+        weight = node.constant(1)
+        if weight is not None and weight.ndim == 2:
+            node.give(self.name, [node.value()], {}, {"weight": node.held("weight", weight.T)})
+        else:
+            node.give("matmul", node.aligned())
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..graph import Node
-from .base import Attributes, Floats, FrontEnd, Onnx, Tensors, Traced, Untraceable, as_pair
+from .base import Attributes, Floats, FrontEnd, Onnx, OnnxNode, Tensors, Traced, Untraceable, as_pair
 from .pool import Pool
 from .windows import padded, sliding
 
@@ -17,6 +17,7 @@ class MaxPool2d(Pool):
     """What lies outside of the image never is the largest."""
 
     name = "max_pool2d"
+    onnx_nodes = {"MaxPool": "read_onnx"}
     modules, functions = ("MaxPool2d",), {"max_pool2d": "read_call"}
 
     def read_module(self, module: Any) -> Traced:
@@ -57,6 +58,10 @@ class MaxPool2d(Pool):
         a, over = node.attributes, self.overhang(onnx.shapes[node.inputs[0]], node.attributes)
         pads = [*a["padding"], *(p + o for p, o in zip(a["padding"], over, strict=True))]
         onnx.emit("MaxPool", node, kernel_shape=a["kernel"], strides=a["stride"], pads=pads)
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form."""
+        node.give(self.name, [node.value()], self.onnx_sizes(node))
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

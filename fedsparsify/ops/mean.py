@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ModelError
 from ..graph import Node
-from .base import Attributes, Floats, FrontEnd, Onnx, Operation, Shape, Tensors, whole
+from .base import Attributes, Floats, FrontEnd, Onnx, OnnxNode, Operation, Shape, Tensors, whole
 
 
 def _axes(value: Any) -> bool:
@@ -25,6 +25,7 @@ class Mean(Operation):
     """Over `axes`, which count the batch; each of them becomes 1."""
 
     name, sized = "mean", True
+    onnx_nodes = {"ReduceMean": "read_onnx"}
     attributes = {"axes": _axes}
 
     def shape(self, node: Node, inputs: Sequence[Shape], tensors: Any) -> Shape:
@@ -48,6 +49,15 @@ class Mean(Operation):
         """Write the ONNX form."""
         axes = onnx.constant(f"{node.output}.axes", np.array(node.attributes["axes"], np.int64))
         onnx.emit("ReduceMean", node, axes, keepdims=1)
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form, which must keep the dimensions, or be of whole images."""
+        given = node.constant(1) if node.count > 1 else node.attributes.get("axes")
+        rank = len(node.shape()) + 1
+        axes = sorted(int(axis) % rank for axis in given) if given is not None else [0]
+        if 0 in axes or not node.attributes.get("keepdims", 1):
+            raise node.refuse("a graph takes means over dimensions of a sample, which become 1")
+        node.give(self.name, [node.value()], {"axes": axes})
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

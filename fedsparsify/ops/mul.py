@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..graph import Node
-from .base import Attributes, Floats, FrontEnd, Onnx, Tensors
+from .base import Attributes, Floats, FrontEnd, Onnx, OnnxNode, Tensors
 from .broadcast import Broadcast
 
 
@@ -15,6 +15,7 @@ class Mul(Broadcast):
 
     sized = True
     name, verb = "mul", "multiplies"
+    onnx_nodes = {"Mul": "read_onnx", "Div": "read_onnx"}
     functions = {"mul": "read_call", "multiply": "read_call"}
 
     def reference(self, x: Sequence[Floats], tensors: Tensors, attributes: Attributes) -> Floats:
@@ -28,6 +29,13 @@ class Mul(Broadcast):
     def onnx(self, node: Node, onnx: Onnx) -> None:
         """Write the ONNX form."""
         onnx.emit("Mul", node)
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form; a quotient is a product with a constant's reciprocal."""
+        if node.op == "Div":
+            node.give(self.name, [node.value(0), node.inverse(1)])
+        else:
+            node.give(self.name, node.aligned())
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

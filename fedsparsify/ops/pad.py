@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ModelError
 from ..graph import Node
-from .base import Attributes, Floats, FrontEnd, Onnx, Operation, Shape, Tensors, number, whole
+from .base import Attributes, Floats, FrontEnd, Onnx, OnnxNode, Operation, Shape, Tensors, number, whole
 
 
 def _amounts(value: Any) -> bool:
@@ -20,6 +20,7 @@ class Pad(Operation):
     """So many more before and after each dimension of the sample."""
 
     name, sized = "pad", True
+    onnx_nodes = {"Pad": "read_onnx"}
     attributes = {"before": _amounts, "after": _amounts, "value": number}
 
     def check(self, node: Node, tensors: Any) -> None:
@@ -53,6 +54,17 @@ class Pad(Operation):
         a = node.attributes
         amounts = onnx.constant(f"{node.output}.pads", np.array([0, *a["before"], 0, *a["after"]], np.int64))
         onnx.emit("Pad", node, amounts, onnx.constant(f"{node.output}.value", np.float32(a["value"])))
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form."""
+        amounts = [int(amount) for amount in node.needed(1, "pads")]
+        half, value = len(amounts) // 2, node.constant(2)
+        mode = node.attributes.get("mode", "constant")
+        if mode != "constant" or amounts[0] or amounts[half] or min(amounts, default=0) < 0 or node.count > 3:
+            raise node.refuse("a graph pads the sides of a sample with a constant")
+        fill = 0.0 if value is None else float(np.asarray(value).reshape(-1)[0])
+        attributes = {"before": amounts[1:half], "after": amounts[half + 1 :], "value": fill}
+        node.give(self.name, [node.value()], attributes)
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

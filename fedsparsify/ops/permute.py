@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ModelError
 from ..graph import Node
-from .base import Attributes, Floats, FrontEnd, Onnx, Operation, Shape, Tensors, whole
+from .base import Attributes, Floats, FrontEnd, Onnx, OnnxNode, Operation, Shape, Tensors, whole
 
 
 def _order(value: Any) -> bool:
@@ -24,6 +24,7 @@ class Permute(Operation):
     """`order` counts the batch, which stays the first dimension and is left out."""
 
     name, view, sized = "permute", True, True
+    onnx_nodes = {"Transpose": "read_onnx"}
     attributes = {"order": _order}
 
     def shape(self, node: Node, inputs: Sequence[Shape], tensors: Any) -> Shape:
@@ -46,6 +47,13 @@ class Permute(Operation):
     def onnx(self, node: Node, onnx: Onnx) -> None:
         """Write the ONNX form."""
         onnx.emit("Transpose", node, perm=[0, *node.attributes["order"]])
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form."""
+        order = list(node.attributes.get("perm", []))
+        if not order or order[0] != 0:
+            raise node.refuse("a graph keeps the batch as the first dimension")
+        node.give(self.name, [node.value()], {"order": order[1:]})
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

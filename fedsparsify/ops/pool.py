@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import ModelError
 from ..graph import Node
-from .base import Attributes, Operation, Shape, as_pair, image, pair_of, truth
+from .base import Attributes, OnnxNode, Operation, Shape, as_pair, image, pair_of, truth
 from .windows import counts, overhang
 
 
@@ -21,6 +21,18 @@ class Pool(Operation):
         """The attributes, from PyTorch's arguments."""
         window = {"kernel": as_pair(kernel), "stride": as_pair(kernel if stride in (None, (), []) else stride)}
         return {**window, "padding": as_pair(padding), "ceil": bool(ceil)}
+
+    @staticmethod
+    def onnx_sizes(node: OnnxNode) -> dict[str, Any]:
+        """The attributes, from those of ONNX."""
+        a = node.attributes
+        pads, kernel = list(a.get("pads", [0] * 4)), list(a["kernel_shape"])
+        if len(kernel) != 2 or pads[:2] != pads[2:] or list(a.get("dilations", [1, 1])) != [1, 1]:
+            raise node.refuse("a graph knows pools of images, without dilation, padded alike on both sides")
+        if a.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+            raise node.refuse(f"a graph names its padding, not {a['auto_pad']!r}")
+        sizes = {"kernel": kernel, "stride": list(a.get("strides", [1, 1])), "padding": pads[:2]}
+        return {**sizes, "ceil": bool(a.get("ceil_mode", 0))}
 
     def check(self, node: Node, tensors: Mapping[str, tuple[int, ...]]) -> None:
         """Every window meets a pixel."""

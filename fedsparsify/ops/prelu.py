@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from ..graph import Node
-from .base import Attributes, Floats, FrontEnd, Onnx, Operation, Shape, Tensors, Traced, expect
+from .base import Attributes, Floats, FrontEnd, Onnx, OnnxNode, Operation, Shape, Tensors, Traced, expect
 
 
 class PReLU(Operation):
     """One factor per channel, or one for all."""
 
     name, sized = "prelu", True
+    onnx_nodes = {"PRelu": "read_onnx"}
     tensors = {"weight": 1}
     modules, functions = ("PReLU",), {"prelu": "read_call"}
 
@@ -46,6 +47,13 @@ class PReLU(Operation):
         weight = onnx.tensor(node.tensors["weight"])
         sides = (-1, *[1] * (len(onnx.shapes[node.inputs[0]]) - 1))
         onnx.emit("PRelu", node, onnx.constant(f"{node.output}.slope", weight.reshape(sides)))
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form."""
+        slopes = node.needed(1, "slope")
+        if slopes.size not in (1, node.shape()[0]):
+            raise node.refuse("a graph has one slope per channel")
+        node.give(self.name, [node.value()], {}, {"weight": node.held("weight", slopes.reshape(-1))})
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

@@ -15,6 +15,7 @@ class Reciprocal(Activation):
     """1 / x."""
 
     name, onnx_name = "reciprocal", "Reciprocal"
+    onnx_nodes = {"Reciprocal": "read_onnx"}
     functions = {"reciprocal": "read_call"}
 
     @staticmethod

@@ -15,6 +15,7 @@ class ReLU(Operation):
     """A clamp, which the engine folds into the operation before it."""
 
     name = "relu"
+    onnx_nodes = {"Relu": "read_onnx"}
     pointwise = True
     modules, functions = ("ReLU",), {"relu": "read_call"}
 

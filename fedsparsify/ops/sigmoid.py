@@ -15,6 +15,7 @@ class Sigmoid(Activation):
     """The logistic function."""
 
     name, onnx_name = "sigmoid", "Sigmoid"
+    onnx_nodes = {"Sigmoid": "read_onnx"}
     modules, functions = ("Sigmoid",), {"sigmoid": "read_call"}
 
     @staticmethod

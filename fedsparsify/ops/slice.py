@@ -9,13 +9,14 @@ import numpy as np
 
 from ..errors import ModelError
 from ..graph import Node
-from .base import Attributes, Floats, FrontEnd, Onnx, Operation, Shape, Tensors, whole
+from .base import Attributes, Floats, FrontEnd, Onnx, OnnxNode, Operation, Shape, Tensors, whole
 
 
 class Slice(Operation):
     """Values `start`, `start + step`, … below `stop`, along the dimension `axis`, which counts the batch."""
 
     name, view, sized = "slice", True, True
+    onnx_nodes = {"Slice": "read_onnx"}
     attributes = {
         "axis": lambda value: whole(value, 1),
         "start": lambda value: whole(value, 0),
@@ -60,6 +61,19 @@ class Slice(Operation):
             for name in ("start", "stop", "axis", "step")
         ]
         onnx.emit("Slice", node, *names)
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form, of one dimension."""
+        starts, stops, shape = node.needed(1, "starts"), node.needed(2, "ends"), node.shape()
+        axes, steps = node.constant(3), node.constant(4)
+        if len(starts) != 1 or axes is None:
+            raise node.refuse("a graph slices one dimension at a time")
+        axis = int(axes[0]) % (len(shape) + 1)
+        if axis == 0:
+            raise node.refuse("a graph does not slice the batch")
+        step = 1 if steps is None else int(steps[0])
+        first, last, _ = slice(int(starts[0]), int(stops[0]), step).indices(shape[axis - 1])
+        node.give(self.name, [node.value()], {"axis": axis, "start": first, "stop": last, "step": step})
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

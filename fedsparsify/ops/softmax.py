@@ -9,13 +9,14 @@ import numpy as np
 
 from ..errors import ModelError
 from ..graph import Node
-from .base import Attributes, Floats, FrontEnd, Onnx, Operation, Shape, Tensors, Traced, Untraceable, whole
+from .base import Attributes, Floats, FrontEnd, Onnx, OnnxNode, Operation, Shape, Tensors, Traced, Untraceable, whole
 
 
 class Softmax(Operation):
     """The axis counts the batch, as PyTorch's does."""
 
     name = "softmax"
+    onnx_nodes = {"Softmax": "read_onnx"}
     attributes = {"axis": lambda value: whole(value, -32)}
     modules, functions = ("Softmax",), {"softmax": "read_call"}
 
@@ -52,6 +53,10 @@ class Softmax(Operation):
     def needs_shapes(self, node: Node, inputs: Sequence[Shape]) -> bool:
         """Along another dimension than the channels."""
         return node.attributes["axis"] != 1 and (inputs[0] is None or node.attributes["axis"] != -len(inputs[0]))
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form."""
+        node.give(self.name, [node.value()], {"axis": int(node.attributes.get("axis", -1))})
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

@@ -15,6 +15,7 @@ class Sqrt(Activation):
     """The square root."""
 
     name, onnx_name = "sqrt", "Sqrt"
+    onnx_nodes = {"Sqrt": "read_onnx"}
     functions = {"sqrt": "read_call"}
 
     @staticmethod

@@ -15,6 +15,7 @@ class Tanh(Activation):
     """tanh(x)."""
 
     name, onnx_name = "tanh", "Tanh"
+    onnx_nodes = {"Tanh": "read_onnx"}
     modules, functions = ("Tanh",), {"tanh": "read_call"}
 
     @staticmethod

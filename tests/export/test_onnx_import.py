@@ -1,0 +1,144 @@
+"""ONNX models of other tools: read, run, and refused where they are damaged or say what no graph has."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper, numpy_helper
+
+from fedsparsify.cli.infer import command as infer
+from fedsparsify.cli.inspect import command as inspect
+from fedsparsify.errors import WireError
+from fedsparsify.export.onnx_import import read_onnx
+from fedsparsify.inference import Engine
+
+RNG = np.random.default_rng(3)
+
+
+def write(path, nodes, tensors, sample=(3, 8, 8), batch="batch"):
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, *sample])
+    held = [numpy_helper.from_array(np.asarray(value), name) for name, value in tensors.items()]
+    graph = helper.make_graph(nodes, "g", [given], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def normal(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def network():
+    """A convolution with batch norm, a gate, a hard swish written out, and Gemm; half of the weights are pruned."""
+    weight = normal(8, 3, 3, 3)
+    weight[np.abs(weight) < 0.7] = 0
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("BatchNormalization", ["c", "scale", "shift", "mean", "var"], ["n"]),
+        helper.make_node("Add", ["n", "three"], ["n3"]),
+        helper.make_node("Clip", ["n3", "zero", "six"], ["clipped"]),
+        helper.make_node("Mul", ["n", "clipped"], ["product"]),
+        helper.make_node("Div", ["product", "six"], ["swish"]),
+        helper.make_node("GlobalAveragePool", ["swish"], ["pooled"]),
+        helper.make_node("Conv", ["pooled", "gate"], ["gated"]),
+        helper.make_node("Sigmoid", ["gated"], ["share"]),
+        helper.make_node("Mul", ["swish", "share"], ["scaled"]),
+        helper.make_node("MaxPool", ["scaled"], ["largest"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Flatten", ["largest"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "out", "bias"], ["y"], transB=1, alpha=0.5),
+    ]
+    tensors = {"w": weight, "b": normal(8), "scale": normal(8), "shift": normal(8), "mean": normal(8)}
+    tensors |= {"var": np.abs(normal(8)) + 0.5, "gate": normal(8, 8, 1, 1), "out": normal(5, 32), "bias": normal(5)}
+    tensors |= {"three": np.float32(3), "zero": np.float32(0), "six": np.float32(6)}
+    return nodes, tensors
+
+
+def attention():
+    """Tokens of an image, attention over them, layer norm and a mean."""
+    shapes = {"tokens": [0, 16, 16], "pooled": [0, 16]}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], strides=[2, 2]),
+        helper.make_node("Reshape", ["c", "tokens"], ["r"]),
+        helper.make_node("Transpose", ["r"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("LayerNormalization", ["t", "scale", "shift"], ["n"], axis=-1),
+        helper.make_node("MatMul", ["n", "q"], ["query"]),
+        helper.make_node("MatMul", ["n", "k"], ["key"]),
+        helper.make_node("Transpose", ["key"], ["turned"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["query", "turned"], ["scores"]),
+        helper.make_node("Mul", ["scores", "factor"], ["small"]),
+        helper.make_node("Softmax", ["small"], ["shares"], axis=-1),
+        helper.make_node("MatMul", ["shares", "n"], ["mixed"]),
+        helper.make_node("Add", ["t", "mixed"], ["sum"]),
+        helper.make_node("ReduceMean", ["sum", "axes"], ["mean"], keepdims=1),
+        helper.make_node("Reshape", ["mean", "pooled"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "out"], ["y"]),
+    ]
+    tensors = {"w": normal(16, 3, 2, 2), "scale": normal(16), "shift": normal(16), "q": normal(16, 8)}
+    tensors |= {"k": normal(16, 8), "out": normal(16, 4), "factor": np.float32(0.3), "axes": np.array([1])}
+    return nodes, tensors | {name: np.array(sides) for name, sides in shapes.items()}
+
+
+@pytest.mark.parametrize("made", [network, attention])
+def test_the_engine_agrees_with_onnx_runtime(made, tmp_path):
+    path = write(tmp_path / "model.onnx", *made())
+    x = normal(5, 3, 8, 8)
+    expected = onnxruntime.InferenceSession(path).run(None, {"x": x})[0]
+    found = read_onnx(path)
+    assert found.shape == (3, 8, 8)
+    received = Engine(found.model, 1, found.graph).run(x)
+    assert np.abs(received - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_commands_take_onnx_models(tmp_path):
+    path = write(tmp_path / "model.onnx", *network())
+    np.save(tmp_path / "images.npy", normal(2, 3, 8, 8))
+    ran = CliRunner().invoke(infer, [str(path), str(tmp_path / "images.npy")])
+    assert ran.exit_code == 0, ran.output
+    shown = CliRunner().invoke(inspect, [str(path)])
+    assert shown.exit_code == 0, shown.output
+
+
+CLIP = helper.make_node("Clip", ["x"], ["y"])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "tensors", "message"),
+    [
+        ([helper.make_node("LSTM", ["x"], ["y"])], {}, "LSTM.*no graph has this operation"),
+        ([helper.make_node("Relu", ["z"], ["y"])], {}, "reads 'z', which does not depend on the input"),
+        ([helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0, 2, 3])], {}, "keeps the batch"),
+        ([helper.make_node("Conv", ["x", "x"], ["y"])], {}, "its weight must be a constant"),
+        ([helper.make_node("Conv", ["x", "w"], ["y"])], {"w": normal(2, 5, 1, 1)}, "it takes 5 channels. Received: 3"),
+        ([helper.make_node("MaxPool", ["x"], ["y"])], {}, "is damaged: KeyError"),
+        ([helper.make_node("Reshape", ["x", "s"], ["y"])], {"s": np.array([0, -7, 2])}, "reshapes|does not fit"),
+        ([], {}, "does not depend on the input"),
+    ],
+)
+def test_what_no_graph_has_is_refused(nodes, tensors, message, tmp_path):
+    path = write(tmp_path / "model.onnx", nodes, tensors)
+    with pytest.raises(WireError, match=message):
+        read_onnx(path)
+
+
+def test_hostile_files_are_refused(tmp_path):
+    path = write(tmp_path / "model.onnx", *network())
+    whole = path.read_bytes()
+    for data, message in ((whole[:-40], "not an ONNX model|damaged|holds|hold"), (b"\xff" * 64, "not an ONNX model")):
+        path.write_bytes(data)
+        with pytest.raises(WireError, match=message):
+            read_onnx(path)
+    proto = onnx.load_model_from_string(whole)
+    proto.graph.initializer[0].dims[0] = 1 << 40
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(WireError, match="which it does not hold"):
+        read_onnx(path)
+    proto = onnx.load_model_from_string(whole)
+    proto.graph.initializer[0].data_location = TensorProto.EXTERNAL
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(WireError, match="lies in another file"):
+        read_onnx(path)
+    with pytest.raises(WireError, match="there is no file"):
+        read_onnx(tmp_path / "none.onnx")
