@@ -196,7 +196,8 @@ def agree(make, monkeypatch, folder):
 def test_each_way_to_write_a_layer(kind, monkeypatch, tmp_path):
     notices = agree(network([kind], True), monkeypatch, tmp_path)
     traced = {"pre-activation", "statement", "written over", "aliased sum", "add_", "batch norm", "plain", "tied"}
-    assert bool(notices) == (kind not in traced | {"parameter hook"})
+    exported = {"flat view", "assigned buffer"}  # by torch.export
+    assert bool(notices) == (kind not in traced | exported | {"parameter hook"})
 
 
 @settings(max_examples=int(os.environ.get("NETWORKS", "6")), deadline=None, derandomize=True)

@@ -157,7 +157,7 @@ def test_a_gradient_is_torchs_own_on_a_stratified_batch():
     start = model_of(network).under(np.arange(model_of(network).layout.trainable) % 3 > 0)
     one = worker(network, data)
     update = one.answer(Score(start, by="gradient", per_class=4))
-    batch = one._probe(4)
+    batch = one._probe(4, samples=0)
     assert np.bincount(data.y[batch]).tolist() == [4, 4, 4]
     FlatModule(network, CPU).load(start)
     loss = nn.functional.cross_entropy(network(data.x[batch]), data.y[batch])
@@ -171,7 +171,7 @@ def test_a_gradient_is_torchs_own_on_a_stratified_batch():
 def test_a_class_with_few_samples_gives_what_it_has():
     data = Samples(torch.zeros(7, 4), torch.tensor([0, 0, 0, 0, 0, 1, 2]))
     one = worker(build("fc", (4,), 3, seed=0), data)
-    assert np.bincount(data.y[one._probe(3)]).tolist() == [3, 1, 1]
+    assert np.bincount(data.y[one._probe(3, samples=0)]).tolist() == [3, 1, 1]
 
 
 def test_hessian_times_gradient_on_literals():
