@@ -13,7 +13,7 @@ from ..graph import INPUT
 from .explain import explain_layout, explain_rows, explain_steps
 from .frontend.fusion import Shape, weight_vectors
 from .frontend.network import Network
-from .frontend.steps import Conv, Flatten, MatMul, Relayout, Step
+from .frontend.steps import Constant, Conv, Flatten, MatMul, Relayout, Step
 from .layout.block_cost import blocks_pay
 from .layout.memory_budget import MemoryBudget
 from .layout.network_layout import SampleBlock
@@ -132,7 +132,8 @@ class Planner:
     def _width(self, samples: int, sample: Sides, threads: int) -> int:
         """How many vectors of samples a flat network takes side by side; fewer where each thread can get some."""
         images = any(sides[1:] != (1, 1) for sides in self.shapes(sample).values())
-        if len(sample) == 3 or images or any(isinstance(step, Relayout | MatMul) for step in self.steps(sample)):
+        narrow = any(isinstance(step, Relayout | Constant | MatMul) for step in self.steps(sample))
+        if len(sample) == 3 or images or narrow:
             return 1
         enough = self._lanes * (threads if self._all_dense(sample) else 1)
         return next((wide for wide in (4, 2) if samples > wide // 2 * enough), 1)

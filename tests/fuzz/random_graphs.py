@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from shaped_layers import shaped_layer
 from torch.nn import functional as F
 
 from fedsparsify.graph import INPUT, Node
 from fedsparsify.model import Layout, SparseModel, TensorSpec
+from fedsparsify.ops import OPERATIONS
 
 CURVES = ("relu", "relu6", "sigmoid", "tanh", "silu", "hardswish", "gelu")
 torch.set_num_threads(1)
@@ -48,8 +50,8 @@ def size(rng: Random, most: int) -> int:
 
 
 def draw(rng: Random) -> Graph:
-    """Some layers. Three in four have moderate sizes, the others any."""
-    reach = rng.choice((6, 24, 24, 1 << 31))
+    """Some layers. Three in four have moderate sizes, the others any; two in three have layers that need shapes."""
+    reach, shaped = rng.choice((6, 24, 24, 1 << 31)), rng.choice((0.0, 0.4, 0.8))
     if rng.random() < 0.2:
         graph = Graph((size(rng, 1 << 12),))
     else:
@@ -57,13 +59,16 @@ def draw(rng: Random) -> Graph:
         graph = Graph((size(rng, 64 if rng.random() < 0.9 else 2048), *rng.sample(sides, 2)))
     graph.shapes[INPUT] = graph.sample
     for k in range(rng.randint(1, 7)):
-        _layer(rng, graph, f"n{k}", reach)
+        source = rng.choice(list(graph.shapes)) if rng.random() < 0.25 else list(graph.shapes)[-1]
+        if len(graph.shapes[source]) not in (1, 3) or rng.random() < shaped:
+            shaped_layer(rng, graph, f"n{k}", source, reach)
+        else:
+            _layer(rng, graph, f"n{k}", source, reach)
     return graph
 
 
-def _layer(rng: Random, graph: Graph, name: str, reach: int) -> None:
-    """One more layer that reads the last value, or an older one; nothing where the draw does not fit."""
-    source = rng.choice(list(graph.shapes)) if rng.random() < 0.25 else list(graph.shapes)[-1]
+def _layer(rng: Random, graph: Graph, name: str, source: str, reach: int) -> None:
+    """One more layer that reads a value; nothing where the draw does not fit."""
     shape = graph.shapes[source]
     images = ("conv2d", "conv2d", "conv2d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "flatten")
     kinds = images if len(shape) == 3 else ("linear",)
@@ -163,7 +168,8 @@ def expected(graph: Graph, batch: np.ndarray) -> np.ndarray:
     curves = {"relu": F.relu, "relu6": F.relu6, "sigmoid": torch.sigmoid, "tanh": torch.tanh, "silu": F.silu}
     curves |= {"hardswish": F.hardswish, "gelu": F.gelu, "flatten": lambda x: torch.flatten(x, 1)}
     for node in graph.nodes:
-        x, a = values[node.inputs[0]], node.attributes
+        a, given = node.attributes, [values[name] for name in node.inputs]
+        x = given[0] if given else values[INPUT]
         t = {role: torch.from_numpy(graph.tensors[name].astype(np.float64)) for role, name in node.tensors.items()}
         match node.op:
             case "conv2d":
@@ -182,10 +188,11 @@ def expected(graph: Graph, batch: np.ndarray) -> np.ndarray:
             case "leaky_relu":
                 y = F.leaky_relu(x, a["slope"])
             case "softmax":
-                y = torch.softmax(x, 1)
-            case "add":
-                y = x + values[node.inputs[1]]
+                y = torch.softmax(x, a["axis"])
+            case op if op in curves:
+                y = curves[op](x)
             case _:
-                y = curves[node.op](x)
+                y = OPERATIONS[node.op].torch(F, given, t, a).double()
         values[node.output] = y
-    return values[graph.nodes[-1].output].numpy()
+    made = values[graph.nodes[-1].output]
+    return made.expand(len(batch), *made.shape[1:]).numpy()

@@ -85,7 +85,8 @@ class ShapedFusion(ViewFusion):
         for dim, gate in zip(view.dims, other.dims, strict=True):
             outer = [Atom(size, stride // pixels) for size, stride in dim if size > 1 and stride >= pixels]
             inner = [atom for atom in dim if atom.size > 1 and atom.stride < pixels]
-            if outer != [atom for atom in gate if atom.size > 1] or (outer and inner):
+            uneven = any(stride % pixels for size, stride in dim if size > 1 and stride >= pixels)
+            if uneven or outer != [atom for atom in gate if atom.size > 1] or (outer and inner):
                 return False
         return True
 

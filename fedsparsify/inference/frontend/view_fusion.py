@@ -270,7 +270,7 @@ class ViewFusion(Fusion):
         """The step that gives the network's output, its entries in order."""
         shape = self.shape_of(value)
         view = self.view(value)
-        if view.places == View.of("", view.base, shape).places:
+        if view.places == View.of("", view.base, shape).places and view.step != INPUT:
             return view.step
         base = image_of(shape) if len(shape) <= 3 else (shape[0], 1, prod(shape[1:]))
         return self.copied(value, view, [0], base).step

@@ -67,16 +67,7 @@ class View:
     @property
     def places(self) -> tuple[object, ...]:
         """Where its entries lie: equal for views that differ in how dimensions are divided into atoms alone."""
-        dims = []
-        for dim in self.dims:
-            joined: list[Atom] = []
-            for atom in dim:
-                if atom.size > 1 and joined and joined[-1].stride == atom.size * atom.stride:
-                    joined[-1] = Atom(joined[-1].size * atom.size, atom.stride)
-                elif atom.size > 1:
-                    joined.append(atom)
-            dims.append(tuple(joined))
-        return self.base, self.offset, tuple(dims)
+        return self.base, self.offset, tuple(tuple(_joined(dim)) for dim in self.dims)
 
     def on(self, step: str) -> View:
         """The same of another step of the same shape."""
@@ -88,7 +79,7 @@ class View:
 
     def reshaped(self, shape: Sequence[int]) -> View | None:
         """With dimensions of other sizes; None where an atom would have to be cut unevenly."""
-        rest, dims = [atom for atom in self.atoms if atom.size > 1][::-1], []
+        rest, dims = _joined(self.atoms)[::-1], []
         for side in shape:
             dim: list[Atom] = []
             left = side
@@ -124,8 +115,9 @@ class View:
         return replace(self, dims=tuple(dim if a == b else (Atom(b, 0),) for dim, a, b in dims))
 
     def in_channels(self, dim: int) -> bool:
-        """Whether a dimension lies in the channels alone."""
-        return all(atom.stride >= self.pixels for atom in self.dims[dim] if atom.size > 1)
+        """Whether a dimension lies in the channels alone: its entries are whole channels apart."""
+        pixels = self.pixels
+        return all(stride >= pixels and stride % pixels == 0 for size, stride in self.dims[dim] if size > 1)
 
     def channel_dims(self) -> list[int]:
         """Dimensions that lie in the channels, of more than one entry."""
@@ -139,6 +131,17 @@ class View:
                 return False
             covered *= atom.size
         return self.whole and covered == prod(self.base)
+
+
+def _joined(atoms: Sequence[Atom]) -> list[Atom]:
+    """Atoms of more than one entry; neighbours that go on where the other ends are one."""
+    joined: list[Atom] = []
+    for atom in atoms:
+        if atom.size > 1 and joined and joined[-1].stride == atom.size * atom.stride:
+            joined[-1] = Atom(joined[-1].size * atom.size, atom.stride)
+        elif atom.size > 1:
+            joined.append(atom)
+    return joined
 
 
 def line(count: int, lanes_rows: int = 4) -> tuple[int, int]:
