@@ -1,0 +1,29 @@
+"""Small networks that random graphs once found to fail."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedsparsify.graph import INPUT, Node
+from fedsparsify.inference import Engine
+from fedsparsify.model import Layout, SparseModel
+from fedsparsify.ops import reference
+from fedsparsify.ops.constant import attributes_of
+
+EMPTY = SparseModel(Layout((), ()), np.zeros(0, np.float32), np.zeros(0, np.bool_))
+UNEVEN = Node("reshape", "y", (INPUT,), {}, {"start": 1, "end": 4, "sizes": [7, 2, 2, 16, 2]})
+CASES = {
+    "views alone": ([Node("permute", "y", (INPUT,), {}, {"order": [3, 1, 2]})], (1, 14, 1)),
+    "uneven reshape": ([UNEVEN], (64, 1, 14)),
+    "constant, flat": ([Node("constant", "y", (), {}, attributes_of([1.0, 2.0, 3.0]))], (4,)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_equals_numpy(case: str) -> None:
+    graph, sample = CASES[case]
+    batch = np.random.default_rng(0).standard_normal((40, *sample), np.float32)
+    wanted = reference(graph, {}, batch)
+    received = Engine(EMPTY, 1, graph).run(batch)
+    np.testing.assert_array_equal(received, np.broadcast_to(wanted, (40, *wanted.shape[1:])))
