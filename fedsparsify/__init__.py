@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .scores import keep_top
     from .wire.artefact import load, save
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "METHODS",
