@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedsparsify.errors import ModelError
 from fedsparsify.graph import INPUT, Node
 from fedsparsify.inference import Engine
 from fedsparsify.model import Layout, SparseModel
@@ -27,3 +28,18 @@ def test_equals_numpy(case: str) -> None:
     wanted = reference(graph, {}, batch)
     received = Engine(EMPTY, 1, graph).run(batch)
     np.testing.assert_array_equal(received, np.broadcast_to(wanted, (40, *wanted.shape[1:])))
+
+
+def test_windows_of_a_constant_are_refused() -> None:
+    pixels = Node("constant", "p", (), {}, attributes_of([[[1.0, 2.0], [3.0, 4.0]]]))
+    sizes = {
+        "kernel": [4000, 4000],
+        "stride": [4000, 4000],
+        "padding": [2000, 2000],
+        "ceil": False,
+        "count_padding": True,
+    }
+    with pytest.raises(ModelError, match="layer 'y': avg_pool2d of a value that all samples have alike"):
+        Engine(EMPTY, 1, [pixels, Node("avg_pool2d", "y", ("p",), {}, sizes)], max_memory=3_000_000).run(
+            np.zeros((1, 4), np.float32)
+        )

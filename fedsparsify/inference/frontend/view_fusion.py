@@ -25,6 +25,8 @@ from .steps import Constant, Part, Relayout, Step
 from .views import Atom, View, line
 
 SIZES = ("stride", "padding", "dilation")
+# References that build arrays of windows and padding, which the output's size does not bound.
+WINDOWED = ("conv1d", "conv2d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")
 
 
 def image_of(shape: Sequence[int]) -> Shape:
@@ -54,6 +56,8 @@ class ViewFusion(Fusion):
         if not all(name in self.constants for name in node.inputs) or node.op in ("constant", "parameter"):
             OPERATIONS[node.op].lower(node, cast(FrontEnd, self))
             return
+        if node.op in WINDOWED:
+            raise ModelError(f"{node.op} of a value that all samples have alike. Replace it by its result.")
         shape = self.shape_of(node.output)
         self.memory.expect(32 * prod(shape), f"layer {node.output!r}")
         given = [self.constants[name][None] for name in node.inputs]
