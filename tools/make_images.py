@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-COMPILERS = ["numba>=0.60", "numpy>=1.26"]
+COMPILERS = ["numba>=0.62", "numpy>=1.26"]
 WITHOUT = "FEDSPARSIFY_WITHOUT_IMAGES"  # set: a wheel for any machine, whose kernels numba compiles at the first use
 
 
