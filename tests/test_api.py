@@ -115,6 +115,7 @@ ALLOWED = {
     "ops": {"errors", "graph"},
     "wire": {"errors", "model", "graph", "ops"},
     "native": {"errors", "notices"},
+    "embed": set(),
     "inference": {"arrays", "errors", "graph", "model", "native", "ops", "preprocessing", "wire"},
     "keyed": set(),
     "networks": {"errors", "graph", "inference", "keyed", "model", "notices", "ops", "plugins", "wire"},
@@ -130,7 +131,7 @@ ALLOWED = {
     # Of training, only its settings.
     "report": {"data", "errors", "methods", "options", "recipes", "tasks", "text", "toml", "training", "wire"},
     "monitor": {"errors", "federation", "report", "text"},
-    "export": {"errors", "graph", "inference", "model", "ops", "wire"},
+    "export": {"errors", "graph", "inference", "model", "native", "ops", "wire"},
     "engines": {"export", "graph", "model", "ops", "wire"},
     "cli": {
         *("aggregation", "monitor", "notices"),

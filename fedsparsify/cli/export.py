@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from ..errors import DataError
-from ..export import FORMATS, export, export_int8
+from ..errors import ConfigError, DataError
+from ..export import FORMATS, export, export_int8, export_plan
 from ..model import Floats
 from ..wire.artefact import load_facts
 from .flags import PATH
@@ -22,14 +22,16 @@ from .screen import Screen
 @click.option(
     "--samples", type=PATH, help="for int8: a .npy file of samples to calibrate with  [default: training data]"
 )
-def command(model: Path, to: str, out: Path | None, samples: Path | None) -> None:
+@click.option("--shape", help="for plan: the shape of a batch, such as 1x3x32x32")
+def command(model: Path, to: str, out: Path | None, samples: Path | None, shape: str | None) -> None:
     """Write a model file in another format, with dense weights.
 
     int8 is a model file again, sparse, with int8 weights: `infer` and `bench` take it, and compute in whole numbers.
+    A plan is a sparse network made ready for batches of one shape, for C programs on Linux on x86-64.
     """
     screen = Screen()
     if to != "int8":
-        written = export(model, to, out)
+        written = export_plan(model, _sides(shape), out) if to == "plan" else export(model, to, out)
         screen.print(f"{written}: {written.stat().st_size:,} bytes", soft_wrap=True)
         return
     written, layers = export_int8(model, out, _samples(model, samples))
@@ -41,6 +43,14 @@ def command(model: Path, to: str, out: Path | None, samples: Path | None) -> Non
     screen.print(f"in whole numbers: {len(errors)} layers with weights{worst}", soft_wrap=True)
     size, before = written.stat().st_size, model.stat().st_size
     screen.print(f"{written}: {size:,} bytes, {size / before:.2f} of {model.name}", soft_wrap=True)
+
+
+def _sides(shape: str | None) -> tuple[int, ...]:
+    """The numbers of a shape such as 1x3x32x32."""
+    sides = (shape or "").split("x")
+    if len(sides) < 2 or not all(side.isdecimal() and int(side) for side in sides):
+        raise ConfigError(f"a plan needs --shape, the sides of a batch, such as 1x3x32x32. Received: {shape!r}.")
+    return tuple(map(int, sides))
 
 
 def _samples(model: Path, samples: Path | None) -> Floats:

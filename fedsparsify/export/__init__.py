@@ -12,7 +12,7 @@ from ..wire.artefact import load_graph, read
 if TYPE_CHECKING:
     from ..inference.int8.calibration import LayerError
 
-FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx", "torch": ".pt", "int8": ".int8.fsz"}
+FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx", "torch": ".pt", "int8": ".int8.fsz", "plan": ".fsplan"}
 
 
 def export(source: Path, to: str, out: Path | None = None, samples: Floats | None = None) -> Path:
@@ -43,6 +43,8 @@ def export(source: Path, to: str, out: Path | None = None, samples: Floats | Non
         raise ConfigError(f"a model is exported to one of {', '.join(FORMATS)}. Received: {to!r}.")
     if to == "int8":
         return export_int8(source, out, samples)[0]
+    if to == "plan":
+        raise ConfigError("a plan is for batches of one shape: call export_plan with it.")
     target = out or source.with_suffix(FORMATS[to])
     model, facts, _ = read(source)
     if to == "onnx":
@@ -57,6 +59,27 @@ def export(source: Path, to: str, out: Path | None = None, samples: Floats | Non
         from .safetensors import write_safetensors
 
         write_safetensors(target, model, facts)
+    return target
+
+
+def export_plan(source: Path, shape: tuple[int, ...], out: Path | None = None) -> Path:
+    """Write a plan: a network made ready for batches of one shape, which a C program runs without Python.
+
+    Args:
+        source: a model file.
+        shape: of the batches, (images, …).
+        out: where to write it; None: beside the model.
+
+    Returns:
+        The path of the new file.
+
+    Raises:
+        ModelError: if the network cannot be run, or there are no kernels for a whole level of processors.
+    """
+    from .plan import write_plan
+
+    target = out or source.with_suffix(FORMATS["plan"])
+    write_plan(target, source, shape)
     return target
 
 

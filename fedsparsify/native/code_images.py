@@ -20,8 +20,8 @@ from pathlib import Path
 from threading import Lock
 from zlib import adler32, crc32
 
-from .image_files import LOCK, Damaged, alone, keep, mapped
-from .levels import VARIABLE
+from .image_files import LOCK, Damaged, alone, keep, mapped, unpacked
+from .levels import VARIABLE, Level, highest_allowed
 from .linking import LinkError
 from .machine import LINUX_X86_64, levels_here, processor
 
@@ -93,6 +93,26 @@ def _functions(code: CodeImage, lanes: int) -> list[Function]:
         with suppress(OSError), alone(path):
             return _mapped_or_compiled(code, lanes, path)
     return _compiled(code, lanes)
+
+
+def portable(code: CodeImage) -> tuple[Level, bytes, list[int]]:
+    """Machine code for a whole level of processors: the level, the code, and where in it each function begins.
+
+    A code image that was compiled for the processor at hand is no such thing; then ImportError.
+    """
+    for level in levels_here():
+        with suppress(OSError, ValueError):
+            return level, *unpacked(SHIPPED / code.shipped_name(level.name), len(code.words), shipped=True)
+    if (asked := highest_allowed()) is not None:
+        code(asked.lanes)
+        name = "-".join([code.name, str(asked.lanes), *map(str, made_of(code))])
+        for folder in _folders():
+            with suppress(OSError, ValueError):
+                return asked, *unpacked(folder / name, len(code.words))
+    raise ImportError(
+        f"the {code.name} kernels here are compiled for this processor alone: "
+        f"set the environment variable {VARIABLE}, to x86-64-v3 for instance, to make them for others too."
+    )
 
 
 def _mapped(code: CodeImage, path: Path, shipped: bool = False) -> list[Function] | None:

@@ -86,6 +86,13 @@ def mapped(path: Path, functions: int, shipped: bool = False) -> tuple[list[int]
     return [first + start for start in starts], memory
 
 
+def unpacked(path: Path, functions: int, shipped: bool = False) -> tuple[bytes, list[int]]:
+    """The machine code of a code image on disk, and where in it each function begins."""
+    addresses, memory = mapped(path, functions, shipped)
+    first = np.frombuffer(memory, np.uint8).ctypes.data + _image_at(functions)
+    return memory[_image_at(functions) :], [address - first for address in addresses]
+
+
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
     """Wait until no other process compiles the same; OSError where nothing can be written."""

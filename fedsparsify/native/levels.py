@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cache
 
 from ..errors import ConfigError
 
@@ -37,8 +38,9 @@ LEVELS = (  # those with VNNI are for int8 kernels alone; others are taken from 
 )
 
 
+@cache
 def highest_allowed() -> Level | None:
-    """The level that the environment names; None where it names none."""
+    """The level that the environment names; None where it names none. Read once: what is compiled depends on it."""
     if not (name := os.environ.get(VARIABLE)):
         return None
     for level in LEVELS:

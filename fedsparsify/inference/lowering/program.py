@@ -51,10 +51,11 @@ class Program:
     @cached_property
     def addresses(self) -> tuple[int, ...]:
         """Where each worker's header lies, which the kernels are handed."""
-        return tuple(header.ctypes.data for header in self._headers)
+        return tuple(header.ctypes.data for header in self.headers)
 
     @cached_property
-    def _headers(self) -> list[NDArray[np.int64]]:
+    def headers(self) -> list[NDArray[np.int64]]:
+        """What the kernels are told of the program, worker by worker."""
         return [header_of(table, self.stream, self.params, self.indices) for table in self.tables]
 
     def arena(self, count: int = 1) -> Arena:
