@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -75,3 +76,21 @@ def here(elsewhere, monkeypatch, capsys):
 
 def pytest_configure() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+KERNELS = (
+    "from fedsparsify.inference.runtime.native_calls import INFERENCE_CODE as code",
+    "from fedsparsify.inference.runtime.native_calls import INT8_CODE as code",
+    "from fedsparsify.training.native.kernel_code import PERCEPTRONS as code",
+    "from fedsparsify.training.native.kernel_code import CONVOLUTIONS as code",
+)
+
+
+def pytest_sessionstart() -> None:
+    """Have this machine's kernels compiled before any test: compiling is announced, where tests expect no notice."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    end = "; from fedsparsify.native.machine import lanes_here; code(lanes_here())"
+    started = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", line + end]) for line in KERNELS]
+    for process in started:
+        process.wait()

@@ -241,7 +241,7 @@ class Reader:
         given = outputs if isinstance(outputs, tuple | list) else (outputs,)
         value = self.values[given[0]] if len(given) == 1 and isinstance(given[0], fx.Node) else None
         if not isinstance(value, Exported) or value.batch is None or value.batch != Batch(0):
-            raise Untraceable("the network returns something other than one tensor")
+            raise Untraceable("the network returns something other than one tensor, or writes into its input")
         if value.name == INPUT:
             raise Untraceable("the network returns its input")
         return needed(self.nodes, value.name)

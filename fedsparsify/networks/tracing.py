@@ -67,13 +67,13 @@ def trace(module: nn.Module, training: bool = False, sample: tuple[int, ...] | N
 
 
 def _export(module: nn.Module, sample: tuple[int, ...], first: Untraceable) -> tuple[Node, ...]:
-    """By torch.export; where it cannot run the network, what torch.fx said of it remains."""
+    """By torch.export; where that fails too, what torch.fx said stands first."""
     from .exporting import export
 
     try:
         return export(module, sample, _place_of)
-    except Untraceable:
-        raise
+    except Untraceable as error:
+        raise Untraceable(f"{first}. By torch.export: {error}") from error
     except Exception as error:  # torch.export raises errors of many classes
         raise first from error
 
