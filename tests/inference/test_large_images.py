@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from test_engine import agree, engine_of, enliven, every_width
 from torch import nn
 from torch.nn.functional import relu6
 
@@ -15,7 +16,6 @@ from fedsparsify.inference.layout.block_cost import blocks_pay
 from fedsparsify.inference.layout.levels import levels_of
 from fedsparsify.networks import model_of
 from fedsparsify.networks.tracing import trace
-from tests.inference.test_engine import agree, engine_of, enliven, every_width
 
 
 class Inverted(nn.Module):
