@@ -40,7 +40,7 @@ def row_of(op: str, shape: tuple[int, int, int] | None = None, **fields: Any) ->
 
 
 def put_plane(row: Array, field: str, plane: Plane, address: int) -> None:
-    """Give a row a plane, as its x, y or z."""
+    """Set which plane a row reads or writes as its x, y or z."""
     row[field] = address
     row[f"{field}_group"], row[f"{field}_channel"] = plane.group, plane.channel
     row[f"{field}_row"], row[f"{field}_column"] = plane.row, plane.vector
