@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import sys
-import warnings
-from typing import TextIO
 
 from . import stopping
 from .errors import FedSparsifyError
-from .notices import Notice
 from .text import plain
 
 MESSAGE = 3000  # letters of an error
@@ -29,25 +26,9 @@ EXTRAS = {
 }
 
 
-def show_notice(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    """A notice of ours as one line; any other warning as Python shows it."""
-    ours = issubclass(category, Notice)
-    note = f"Note: {plain(message, MESSAGE)}\n"
-    text = note if ours else warnings.formatwarning(message, category, filename, lineno, line)
-    print(text, end="", file=file or sys.stderr)
-
-
 def main() -> None:
     """Run the command line. A service manager's wish to stop is the same as Ctrl-C."""
     stopping.listen()
-    warnings.showwarning = show_notice
     code = _command()
     stopping.ignore()
     sys.exit(code)

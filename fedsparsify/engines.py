@@ -42,7 +42,7 @@ def write_fixed_onnx(path: Path, model: SparseModel, graph: Sequence[Node], shap
     made = onnx.load(path)
     made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = batch
     made.graph.output[0].type.tensor_type.ClearField("shape")
-    if not any(node.op == "gelu" for node in graph):
+    if all(onnx.defs.has(node.op_type, OLD_OPSET, "") for node in made.graph.node):
         made.opset_import[0].version, made.ir_version = OLD_OPSET, OLD_IR
     path.write_bytes(made.SerializeToString())
 

@@ -218,7 +218,7 @@ def test_a_real_server_and_a_real_client_stopped(elsewhere, command, numbers):
         [sys.executable, "-u", "-m", "fedsparsify", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    assert "$ flower-super" in process.stdout.readline()
+    assert any("$ flower-super" in line for line in iter(process.stdout.readline, ""))
     time.sleep(2)
     stopped(process, numbers)
     assert not [path for path in elsewhere.rglob(".*") if path.suffix == ".partial" or path.name == ".lock"]

@@ -17,6 +17,8 @@ from ..wire.artefact import load, load_facts, load_graph
 from .flags import MAX_MEMORY, PATH
 from .model_files import model_file
 from .screen import Screen
+from .time_bar import time_bar
+from .units import duration, times
 
 
 @click.command("bench")
@@ -44,8 +46,14 @@ def command(
 
     Engines take turns of a second. The paper: batch 128 (FashionMNIST 32), 60 seconds after 10 of warm-up.
 
+    \b
+    latency, ms     median time of one batch
+    batches         how many were served in the time
+    items/s         samples per second at that latency, of all streams
+    fedsparsify is  the engine's latency over fedsparsify's
+
     With --train: a step of SGD with momentum on random samples, by the back end that trains this network here, at the
-    sparsity of the file; and PyTorch's dense step.
+    sparsity of the file; and PyTorch's dense step. ms is the median of a step, samples/s the batch over it.
     """
     with model_file(model) as file:
         if train:
@@ -88,14 +96,15 @@ def _infer(
         for name, make in installed().items():
             if subject.onnx.exists() or name == "pytorch":
                 engines[name] = make(subject)
-    timings = compare(engines, samples, seconds, warmup, streams)
-    table = Table("engine", "latency, ms", "iterations", "items/s", "fedsparsify is")
+    with time_bar(f"Timing {', '.join(engines)}", len(engines) * (seconds + warmup)) as show:
+        timings = compare(engines, samples, seconds, warmup, streams, show)
+    table = Table("engine", "latency, ms", "batches", "items/s", "fedsparsify is")
     for name, timing in timings.items():
-        faster = f"{timing.latency_ms / timings['fedsparsify'].latency_ms:.2f} × as fast"
+        faster = f"{times(timing.latency_ms / timings['fedsparsify'].latency_ms)} × as fast"
         row = f"{timing.latency_ms:.3f}", f"{timing.iterations:,}", f"{timing.items_per_second:,.0f}"
         table.add_row(name, *row, "" if name == "fedsparsify" else faster)
     console.print(table)
-    start = f"loaded in {engine.load_seconds:.2f} s, first batch in {engine.first_run_seconds:.2f} s"
+    start = f"loaded in {duration(engine.load_seconds)}, first batch in {duration(engine.first_run_seconds or 0.0)}"
     console.print(f"fedsparsify: {start}; {engine.threads} threads, {engine.lanes} lanes")
 
 
@@ -110,11 +119,12 @@ def _train(path: Path, batch: int, seconds: float, shape: str | None) -> None:
         raise ModelError("the file does not name its network and its classes, which a training step needs.")
     sides = _sides(shape, facts)
     training = RunConfig(network=network, batch_size=batch, lr=1e-3, momentum=0.9, augment="none")
-    speed = compare_steps(network, model, sides, classes, training, seconds)
+    with time_bar("Timing training steps of fedsparsify and PyTorch, after a first turn of each", seconds) as show:
+        speed = compare_steps(network, model, sides, classes, training, seconds, show)
     table = Table("training step", "ms", "samples/s", "fedsparsify is")
     ours = speed.milliseconds[OURS]
     for name, took in speed.milliseconds.items():
-        faster = "" if name == OURS else f"{took / ours:.2f} × as fast"
+        faster = "" if name == OURS else f"{times(took / ours)} × as fast"
         table.add_row(name, f"{took:.2f}", f"{1e3 * batch / took:,.0f}", faster)
     console = Screen()
     console.print(table)

@@ -16,6 +16,7 @@ from ..wire.artefact import load_facts
 from .flags import MAX_MEMORY, PATH
 from .model_files import model_file
 from .screen import Screen
+from .units import duration
 
 
 @click.command("infer")
@@ -38,8 +39,9 @@ def command(model: Path, images: Path, out: Path | None, threads: int | None, ma
         engine = Engine(file, threads, max_memory=max_memory)
     logits = engine.run(read_images(images, facts))
     report = Screen(stderr=True)
-    times = f"loaded in {engine.load_seconds:.2f} s, ran in {engine.first_run_seconds:.2f} s (with compilation)"
-    report.print(f"{len(logits):,} images; {times}", soft_wrap=True)
+    loaded, ran = duration(engine.load_seconds), duration(engine.first_run_seconds or 0.0)
+    times = f"model and kernels loaded in {loaded}, planned and run in {ran}"
+    report.print(f"{len(logits):,} images: {times}", soft_wrap=True)
     if out:
         np.save(out, logits)
         report.print(f"Logits: {out}", soft_wrap=True)

@@ -14,6 +14,7 @@ from ..wire.artefact import read
 from .flags import PATH
 from .model_files import model_file
 from .screen import Screen
+from .units import smaller
 
 BAR = 20  # characters of a full bar
 
@@ -42,8 +43,8 @@ def command(model: Path) -> None:
     gzipped = len(zlib.compress(found.host_weights.tobytes()))
     lines = [
         f"{found.nonzero:,} of {found.layout.total:,} values, sparsity {found.sparsity:.4f}",
-        f"{size:,} bytes: {dense / size:.1f}× smaller than dense float32 ({dense:,}), "
-        f"{gzipped / size:.2f}× smaller than that gzipped ({gzipped:,})",
+        f"{size:,} bytes: {smaller(size, dense)} dense float32 ({dense:,}), "
+        f"{smaller(size, gzipped)} that gzipped ({gzipped:,})",
         *_told(facts),
     ]
     for line in lines:
@@ -54,12 +55,16 @@ def _shape(shape: tuple[int, ...]) -> str:
     return plain(" × ".join(map(str, shape[:20])) or "–") + " × …" * (len(shape) > 20)
 
 
+def _fact(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else plain(value, 80)
+
+
 def _told(facts: dict[str, object]) -> list[str]:
     """What the file says of itself, in a line or two."""
     names = ("network", "data", "method", "rounds", "accuracy")
-    told = [f"{name} {plain(facts[name], 80)}" for name in names if name in facts]
+    told = [f"{name} {_fact(facts[name])}" for name in names if name in facts]
     if isinstance(metrics := facts.get("metrics"), dict):
-        told += [f"{plain(name, 40)} {plain(value, 80)}" for name, value in metrics.items()]
+        told += [f"{plain(name, 40)} {_fact(value)}" for name, value in metrics.items()]
     graph = facts.get("graph")
     runs = (
         f"graph of {len(graph)} nodes"

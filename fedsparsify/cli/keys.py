@@ -11,6 +11,7 @@ from ..errors import ConfigError
 from .flags import PATH
 from .screen import Screen
 
+SHOWN = 10  # nodes whose command is printed
 PASSPHRASE = "FEDSPARSIFY_CA_PASSPHRASE"
 HOST = click.option(
     "--host", "hosts", multiple=True, help="a name or address of the server; may be given several times"
@@ -69,8 +70,13 @@ def make(folder: Path, nodes: int, hosts: tuple[str, ...], days: int, passphrase
     console = Screen()
     console.print(f"In {folder}/: ca.crt, ca.key, server.crt (good for {days} days), server.key and {nodes} keys.")
     console.print(f"  the server:  fedsparsify serve CONFIG.toml --keys {folder}", soft_wrap=True)
-    where = f"{hosts[0] if hosts else '127.0.0.1'}:8000"
-    console.print(f"  node I:      fedsparsify join --superlink {where} --ca ca.crt --key node-I", soft_wrap=True)
+    where = f"{hosts[0] if hosts else 'localhost'}:8000"
+    for node in range(min(nodes, SHOWN)):
+        told = f"--superlink {where} --ca {folder}/ca.crt --key {folder}/node-{node} --client {node}"
+        console.print(f"  node {node}:      fedsparsify join {told}", soft_wrap=True)
+    if nodes > SHOWN:
+        console.print(f"  and so on, to node {nodes - 1}", soft_wrap=True)
+    console.print("A node on another machine needs copies of ca.crt and of its own key alone.", soft_wrap=True)
     console.print(
         f"Store {folder}/ca.key away from the server: only `fedsparsify keys renew` needs it.", soft_wrap=True
     )

@@ -16,6 +16,7 @@ from ..recipes import PAPER
 from ..text import plain
 from ..wire.artefact import load
 from .screen import Screen
+from .units import fewer, smaller
 
 
 def bar(console: Console) -> bars.Progress:
@@ -120,13 +121,13 @@ def summary_rows(config: RunConfig, history: list[Entry], model: Path) -> list[t
         *((name, f"{value:.4g}") for name, value in last.metrics.items() if name != last.headline),
         *_client_rows(config, last),
         ("sparsity", f"{last.sparsity:.4f}  ({last.nonzero:,} parameters left)"),
-        ("parameters sent", f"{sent / 1e6:,.1f} million  ({dense / sent:.2f}× fewer than dense)"),
+        ("parameters sent", f"{sent / 1e6:,.1f} million  ({fewer(sent, dense)} dense)"),
         (
             "bytes sent",
-            f"{taken / 1e6:,.1f} MB  ({4 * dense / taken:.2f}× fewer than dense)" if taken else "not counted",
+            f"{taken / 1e6:,.1f} MB  ({fewer(taken, 4 * dense)} dense)" if taken else "not counted",
         ),
         *([] if last.epsilon is None else [("privacy", _privacy(config, last.epsilon))]),
-        ("model file", f"{size:,} bytes  ({4 * total / size:.1f}× smaller than dense float32)"),
+        ("model file", f"{size:,} bytes  ({smaller(size, 4 * total)} dense float32)"),
         ("time", f"{sum(entry.seconds for entry in history):,.1f} s"),
     ]
 

@@ -30,7 +30,8 @@ class Screen(Console):
 
     def log_line(self, level: str, text: str, fields: dict[str, object] | None = None) -> None:
         """Print a line of another process."""
-        self.print(f"{level}: {text}", style="yellow" if level == "WARNING" else "red" if level == "ERROR" else None)
+        style = {"WARNING": "yellow", "ERROR": "red"}.get(level)
+        self.print(text if level == "INFO" else f"{level}: {text}", style=style)
 
     def result(self, text: str) -> None:
         """Nothing: what `--quiet` leaves of the ending is part of what was printed already."""

@@ -127,8 +127,8 @@ def command(
                 status.processes = server.processes
                 for line in watching:
                     console.print(line, soft_wrap=True)
-                where = "in Flower's simulation engine" if ray else f"at {host}, port {port}"
-                console.print(f"{made.clients} clients take part, {where}.")
+                where = "In Flower's simulation engine" if ray else f"Listening at {host}, port {port}"
+                console.print(f"{where}: {made.clients} clients take part.")
                 write_app(app, told | {"resume": resume})
                 for left in range(RESTARTS, -1, -1):
                     if server.run_app(app, folder, made.rounds, show):

@@ -20,15 +20,22 @@ class Timing:
 
     latency_ms: float  # median of a batch
     iterations: int
-    items_per_second: float
+    items_per_second: float  # of all streams, at that latency
 
 
 def compare(
-    engines: Mapping[str, Callable[[Floats], Any]], batch: Floats, seconds: float, warmup: float, streams: int
+    engines: Mapping[str, Callable[[Floats], Any]],
+    batch: Floats,
+    seconds: float,
+    warmup: float,
+    streams: int,
+    show: Callable[[float], None] = lambda done: None,
 ) -> dict[str, Timing]:
-    """Time engines in turns, each for `seconds` in all after `warmup` seconds."""
+    """Time engines in turns, each for `seconds` in all after `warmup` seconds. `show` is told the seconds done."""
+    began = perf_counter()
     for run in engines.values():
         _serve(run, batch, warmup, streams)
+        show(perf_counter() - began)
     latencies: dict[str, list[float]] = {name: [] for name in engines}
     spent = dict.fromkeys(engines, 0.0)
     while min(spent.values()) < seconds:
@@ -36,9 +43,10 @@ def compare(
             started = perf_counter()
             latencies[name] += _serve(run, batch, min(SLICE_SECONDS, seconds - spent[name]), streams)
             spent[name] += perf_counter() - started
+            show(perf_counter() - began)
+    medians = {name: median(times) for name, times in latencies.items()}
     return {
-        name: Timing(1e3 * median(times), len(times), len(times) * len(batch) / spent[name])
-        for name, times in latencies.items()
+        name: Timing(1e3 * took, len(latencies[name]), streams * len(batch) / took) for name, took in medians.items()
     }
 
 

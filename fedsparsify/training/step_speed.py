@@ -43,8 +43,12 @@ def compare_steps(
     classes: int,
     training: Training,
     seconds: float,
+    show: Callable[[float], None] = lambda done: None,
 ) -> StepSpeed:
-    """Time steps on random samples for some seconds; all sides take turns, with one thread each."""
+    """Time steps on random samples for some seconds; all sides take turns, with one thread each.
+
+    `show` is told the seconds done, after the compilation and a first turn of every side.
+    """
     rng, device = np.random.default_rng(0), torch.device("cpu")
     x = rng.standard_normal((STEPS * training.batch_size, *shape), np.float32)
     samples = Samples.on(device, x, rng.integers(0, classes, len(x)))
@@ -64,22 +68,23 @@ def compare_steps(
         sides = {OURS: ours, "pytorch": _loop(setup, False)}
         if len(shape) == 3:
             sides["pytorch, channels last"] = _loop(setup, True)
-        return StepSpeed(_medians(sides, seconds), backend.name)
+        return StepSpeed(_medians(sides, seconds, show), backend.name)
     finally:
         torch.set_num_threads(threads)
 
 
-def _medians(sides: dict[str, Callable[[], None]], seconds: float) -> dict[str, float]:
+def _medians(sides: dict[str, Callable[[], None]], seconds: float, show: Callable[[float], None]) -> dict[str, float]:
     for turn in sides.values():
         turn()
     spent: dict[str, list[float]] = {name: [] for name in sides}
-    end = time.perf_counter() + seconds
-    while not spent[OURS] or time.perf_counter() < end:
+    start = time.perf_counter()
+    while not spent[OURS] or time.perf_counter() < start + seconds:
         for name, turn in sides.items():
             began = time.perf_counter()
             turn()
             steps = STEPS * EPOCHS if name == OURS else STEPS
             spent[name].append(1e3 * (time.perf_counter() - began) / steps)
+        show(time.perf_counter() - start)
     return {name: median(times) for name, times in spent.items()}
 
 

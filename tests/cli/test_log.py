@@ -50,9 +50,15 @@ def test_a_tail_gives_each_warning_once(tmp_path):
     path, tail = tmp_path / "log", Tail(tmp_path / "log")
     assert [*tail] == []
     with path.open("w") as file:
-        file.write("INFO : fine\nWARNING : one\nWARNING : half a")
+        file.write(
+            "INFO : fine\nINFO : 2 of 3 clients joined\nINFO : waiting for clients: 2; at most 570 s more\nWARNING : one\nWARNING : half a"
+        )
         file.flush()
-        assert [*tail] == [("WARNING", "one")]
+        assert [*tail] == [
+            ("INFO", "2 of 3 clients joined"),
+            ("INFO", "waiting for clients: 2; at most 570 s more"),
+            ("WARNING", "one"),
+        ]
         file.write(" line\n")
     assert [*tail] == [("WARNING", "half a line")] and [*tail] == []
 

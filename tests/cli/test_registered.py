@@ -11,7 +11,19 @@ import click
 
 from fedsparsify import cli
 
-SHARED = {"model_files", "__init__", "ending", "flags", "json_lines", "log", "progress", "screen", "size"}
+SHARED = {
+    "time_bar",
+    "units",
+    "model_files",
+    "__init__",
+    "ending",
+    "flags",
+    "json_lines",
+    "log",
+    "progress",
+    "screen",
+    "size",
+}
 
 
 def test_one_file_per_command():

@@ -150,6 +150,7 @@ COMMAND = [
 ]
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path):
     """kill -9 on the real command, again and again, whatever it is doing."""
     run(replace(CONFIG, rounds=12), tmp_path / "whole")

@@ -28,6 +28,7 @@ class ConnectedNodes:
         self._grid, self._clients, self._on_hello, self._on_return = grid, clients, on_hello, on_return
         self._connected: set[int] = set()  # when it was looked last
         self._nodes: dict[int, int] = {}  # client → node
+        self._movable: set[int] = set()  # clients whose number the server chose, until the first round begins
         self._asked: dict[str, tuple[int, float]] = {}  # message → node, and when it was asked
         self._refused: set[int] = set()
 
@@ -66,13 +67,25 @@ class ConnectedNodes:
         late = time.monotonic() - HELLO_SECONDS
         self._asked = {id: (node, asked) for id, (node, asked) in self._asked.items() if asked > late}
 
+    def settle(self) -> None:
+        """The first round begins: each node keeps its number, as it keeps its momentum under it."""
+        self._movable.clear()
+
     def _assign(self, node: int, hello: Hello, connected: Collection[int]) -> None:
-        client = hello.client
-        if client == -1:
-            client = next((free for free in range(self._clients) if free not in self._nodes), self._clients)
+        """Give a node the number that it asks for, else a free one.
+
+        A number that was asked for goes before one that the server chose: until the first round, the other node moves.
+        """
+        free = next((free for free in range(self._clients) if free not in self._nodes), self._clients)
+        client = free if hello.client == -1 else hello.client
         if not 0 <= client < self._clients:
-            raise WireError(f"it is client {client}, but the run has the clients 0 … {self._clients - 1}")
-        if self._nodes.get(client) in connected:
-            raise WireError(f"client {client} is connected already, as node {self._nodes[client]}")
+            asks = "it asks for any number" if hello.client == -1 else f"it is client {client}"
+            raise WireError(f"{asks}, but the run has the clients 0 … {self._clients - 1}; {len(self._nodes)} joined")
+        if (holder := self._nodes.get(client)) in connected:
+            if client not in self._movable or free == self._clients:
+                raise WireError(f"client {client} is connected already, as node {holder}")
+            self._nodes[free] = self._nodes[client]
+            self._movable.add(free)
         self._nodes[client] = node
+        (self._movable.add if hello.client == -1 else self._movable.discard)(client)
         self._on_hello(client, hello)

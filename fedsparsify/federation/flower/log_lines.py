@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 LEVEL = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL)\s*:\s*(.*)", re.DOTALL)
+# Lines of the ServerApp that are shown, though they are no warnings.
+JOINING = re.compile(r"\d+ of \d+ clients joined|waiting for clients: .*")
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
@@ -32,7 +34,7 @@ def passed_on(lines: Iterable[bytes], write: Callable[[str, str], None] | None) 
 
 
 class Tail:
-    """The warnings and errors that a growing log got since the last look."""
+    """The warnings and errors that a growing log got since the last look, and who joined or is waited for."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._read = path, 0
@@ -46,5 +48,5 @@ class Tail:
             return
         self._read += len(whole) + 1 if whole else 0
         for level, text in with_levels(whole.split(b"\n")):
-            if level not in ("DEBUG", "INFO"):
+            if level not in ("DEBUG", "INFO") or JOINING.fullmatch(text):
                 yield level, text

@@ -95,6 +95,7 @@ class Server:
         if not link.simulated:
             _check_free(link.public_address, "--port")
         _check_free(link.address, "--superlink-port")
+        self._say("Starting Flower's server.")
         self._show(shown(link.superlink()))
         with running(link.superlink(), self._env, self.log) as self._superlink:
             _await(self._superlink, link.address, "SuperLink", self.log)
@@ -123,6 +124,7 @@ class Server:
         An error that the run raised on purpose is raised here; of a run that was killed, there is none.
         """
         command, alive = self._link.run(app), True
+        self._say("Starting the run. It takes some seconds until clients can join.")
         self._show(shown(command))
         log = self._link.home / "run.log"
         log.unlink(missing_ok=True)

@@ -42,6 +42,7 @@ from .serve_settings import ServeSettings
 
 LOG = getLogger("flwr")  # its lines reach `flwr run --stream`
 POLL_SECONDS = 0.2
+SAY_SECONDS = 30.0  # between two lines on clients that are waited for
 OVERLAPPING = ("slowest client", "evaluate at clients")  # phases that others count as well
 PULLED_AT_ONCE = 64 << 20  # bytes of dense models that may wait in memory: small ones are pulled many at a time
 
@@ -217,13 +218,22 @@ class Networked:
         Clients whose last answers could not be used do not count for a while; they are asked all the same.
         """
         enough = min(self._admitted, len(wanted)) if not self._gathered else self._least(wanted)
-        until = time.monotonic() + self._waiting.wait
+        began, shown, said = time.monotonic(), 0, 0
         while True:
             present = self._nodes.present()
             here = sum(client in present and self._attendance.usable(client) for client in wanted)
-            if here >= enough or time.monotonic() > until:
+            if not self._gathered and here != shown:
+                LOG.info("%d of %d clients joined", here, enough)
+                shown = here
+            waited = time.monotonic() - began
+            if here >= enough or waited > self._waiting.wait:
                 self._gathered = True
+                self._nodes.settle()
                 return present
+            if waited // SAY_SECONDS > said:
+                said = int(waited // SAY_SECONDS)
+                missing = ", ".join(str(client) for client in wanted if client not in present)
+                LOG.info("waiting for clients: %s; at most %.0f s more", plain(missing), self._waiting.wait - waited)
             time.sleep(POLL_SECONDS)
 
     def _on_hello(self, client: int, hello: Hello) -> None:
