@@ -24,11 +24,20 @@ from ..ops.base import Attributes
 from ..ops.constant import attributes_of
 from ..wire.artefact import MAX_FILE
 from ..wire.graphs import MAX_NODES, parse_graph
+from .onnx_folding import BATCH, folded, folds
+from .onnx_patterns import written_out_gelus
 
 READERS = {name: (operation, read) for operation in OPERATIONS.values() for name, read in operation.onnx_nodes.items()}
 SAME = ("Identity", "Dropout")  # give what they read, where a network evaluates
-NUMBERS: dict[int, int] = {TensorProto.FLOAT: 4, TensorProto.DOUBLE: 8, TensorProto.INT64: 8, TensorProto.INT32: 4}
+NUMBERS: dict[int, int] = {
+    TensorProto.FLOAT: 4,
+    TensorProto.DOUBLE: 8,
+    TensorProto.INT64: 8,
+    TensorProto.INT32: 4,
+    TensorProto.BOOL: 1,
+}
 MAX_SIDES = 32
+MOST_COMPUTED = 1 << 26  # values of all constants that nodes compute
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,17 @@ def _array(tensor: TensorProto, what: str) -> np.ndarray[Any, Any]:
 DATA = ("float_data", "double_data", "int32_data", "int64_data")
 
 
+def _written(node: Any) -> Any:
+    """What a node `Constant` holds."""
+    given = node.attribute[0]
+    if given.name == "value":
+        return _array(given.t, f"the constant {node.output[0]!r}")
+    if given.name not in ("value_float", "value_floats", "value_int", "value_ints"):
+        raise WireError(f"the constant {node.output[0]!r} is no array of numbers: {given.name}.")
+    kind = np.float32 if "float" in given.name else np.int64
+    return np.array(onnx.helper.get_attribute_value(given), kind)
+
+
 class _Reader:
     """The nodes of an ONNX graph, one after the other."""
 
@@ -91,6 +111,8 @@ class _Reader:
         self.names: dict[str, str] = {}  # ONNX's value → ours
         self.shapes: dict[str, tuple[int, ...]] = {}  # of our values
         self.batch: int | None = None
+        self.spare = MOST_COMPUTED
+        self.gelus: dict[str, str] = {}  # output → input, of functions that several nodes write out
 
     def read(self) -> Imported:
         inputs = [value for value in self._graph.input if value.name not in self.constants]
@@ -105,29 +127,71 @@ class _Reader:
             raise WireError(f"the input must say the shape of a sample, (batch, …). Received: {sides}.")
         self.batch = sides[0] or None
         self.names[inputs[0].name], self.shapes[INPUT] = INPUT, tuple(sides[1:])
+        for node in self._graph.node:
+            if node.op_type == "Constant":
+                self.constants[node.output[0]] = _written(node)
+        self.gelus = written_out_gelus(self._graph.node, self.constants)
+        wanted = self._wanted(self._graph.output[0].name)
         for place, node in enumerate(self._graph.node):
-            self._read(node, place)
+            if place in wanted and node.op_type != "Constant":
+                self._read(node, place)
         output = self.names.get(self._graph.output[0].name)
         if output is None or output == INPUT or not self.nodes:
             raise WireError("the output does not depend on the input.")
         return self._finish(output, tuple(sides[1:]))
 
+    def _wanted(self, output: str) -> set[int]:
+        """Places of the nodes on which the output depends, without those that a written-out function replaces."""
+        names, places = {output}, set()
+        for place in reversed(range(len(self._graph.node))):
+            node = self._graph.node[place]
+            if names.intersection(node.output):
+                places.add(place)
+                names.update([self.gelus[node.output[0]]] if node.output[0] in self.gelus else node.input)
+        return places
+
     def _read(self, node: Any, place: int) -> None:
         where = f"node {place} ({node.op_type} {node.name[:80]!r})"
         attributes = {given.name: onnx.helper.get_attribute_value(given) for given in node.attribute}
         attributes = {k: v.decode(errors="replace") if isinstance(v, bytes) else v for k, v in attributes.items()}
-        names = list(node.input)
-        if node.op_type == "Constant" and isinstance(attributes.get("value"), TensorProto):
-            self.constants[node.output[0]] = _array(attributes["value"], where)
+        names, standard = list(node.input), node.domain in ("", "ai.onnx")
+        alike = [name for name in names if name]
+        if node.output[0] in self.gelus:
+            call = _Call(self, "Gelu", where, {}, [self.gelus[node.output[0]]], node.output[0])
+            call.give("gelu", [call.value()])
         elif node.op_type in SAME and names:
             for table in (self.constants, self.names):
                 if names[0] in table:
                     table[node.output[0]] = table[names[0]]
-        elif node.op_type in READERS and node.domain in ("", "ai.onnx"):
+        elif node.op_type == "Shape" and standard:
+            self.constants[node.output[0]] = self._sides(names[0], attributes)
+        elif standard and folds(node.op_type) and alike and all(name in self.constants for name in alike):
+            if isinstance(attributes.get("value"), TensorProto):
+                attributes["value"] = _array(attributes["value"], where).ravel()[0]
+            try:
+                made = folded(node.op_type, [self.constants[name] for name in alike], attributes)
+            except (WireError, ValueError, TypeError, KeyError, IndexError) as error:
+                raise WireError(f"{where}: {error}.") from None
+            self.spare -= 0 if np.may_share_memory(made, self.constants[alike[0]]) else made.size
+            if self.spare < 0:
+                raise WireError(f"{where}: constants that a model computes have at most {MOST_COMPUTED:,} values.")
+            self.constants[node.output[0]] = made
+        elif node.op_type in READERS and standard:
             operation, read = READERS[node.op_type]
-            getattr(operation, read)(_Call(self, node.op_type, where, attributes, names, node.output[0]))
+            try:
+                getattr(operation, read)(_Call(self, node.op_type, where, attributes, names, node.output[0]))
+            except ModelError as error:
+                raise WireError(f"{where}: {error}") from None
         else:
             raise WireError(f"{where}: no graph has this operation.")
+
+    def _sides(self, name: str, attributes: dict[str, Any]) -> Any:
+        """What Shape gives: whole numbers, the batch's size among them."""
+        if name in self.constants:
+            sides = np.array(np.shape(self.constants[name]), np.int64)
+        else:
+            sides = np.array([self.batch or BATCH, *self.shapes[self.names[name]]], np.int64)
+        return sides[attributes.get("start", 0) : attributes.get("end")]
 
     def add(self, name: str, op: str, inputs: Sequence[str], attributes: Attributes, tensors: dict[str, str]) -> str:
         """A node of ours, by a name that nothing has."""
@@ -188,6 +252,10 @@ class _Call:
         found = self.constant(place)
         if found is None:
             raise self.refuse(f"its {what} must be a constant")
+        if found.dtype.kind == "i" and (found == BATCH).any():
+            if self.op != "Reshape" or (found[1:] == BATCH).any():
+                raise self.refuse(f"its {what} depends on the batch, which the model leaves open")
+            found = np.array([0, *found[1:]])  # which keeps the batch
         return found
 
     def shape(self, place: int = 0) -> tuple[int, ...]:
@@ -209,6 +277,9 @@ class _Call:
     def give(self, op: str, inputs: Sequence[str], attributes: Attributes | None = None, tensors: Any = None) -> None:
         made = self.reader.add(self.output, op, inputs, dict(attributes or {}), dict(tensors or {}))
         self.reader.names[self.output] = made
+
+    def between(self, op: str, inputs: Sequence[str], attributes: Attributes) -> str:
+        return self.reader.add(f"{self.output}_{op}", op, inputs, dict(attributes), {})
 
     def aligned(self) -> list[str]:
         return [self._side(place, lambda values: values) for place in range(2)]

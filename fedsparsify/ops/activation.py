@@ -16,6 +16,7 @@ class Arithmetic(Protocol):
 
     f32: Callable[[float], Any]
     exponential: Callable[[Any], Any]
+    bounded_exponential: Callable[[Any], Any]  # faster, from 2^-126 to 2^126
     tangent: Callable[[Any], Any]  # hyperbolic
     error_function: Callable[[Any], Any]
     root: Callable[[Any], Any]  # square

@@ -27,7 +27,7 @@ from .base import (
 class AdaptiveAvgPool2d(Operation):
     """Window i of n over a side reaches from ⌊i · side / n⌋ to ⌈(i + 1) · side / n⌉."""
 
-    name = "adaptive_avg_pool2d"
+    name, windowed = "adaptive_avg_pool2d", True
     onnx_nodes = {"GlobalAveragePool": "read_onnx"}
     attributes = {"size": pair_of(1)}
     modules, functions = ("AdaptiveAvgPool2d",), {"adaptive_avg_pool2d": "read_call"}

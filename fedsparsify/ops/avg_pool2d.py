@@ -16,7 +16,7 @@ from .windows import padded, sliding
 class AvgPool2d(Pool):
     """The mean counts the padding where `count_padding` says so, but never what lies beyond it."""
 
-    name = "avg_pool2d"
+    name, windowed = "avg_pool2d", True
     onnx_nodes = {"AveragePool": "read_onnx"}
     attributes = {**Pool.attributes, "count_padding": truth}
     modules, functions = ("AvgPool2d",), {"avg_pool2d": "read_call"}

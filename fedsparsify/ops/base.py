@@ -108,6 +108,9 @@ class OnnxNode(Protocol):
     ) -> None:
         """The node of the graph that gives the output."""
 
+    def between(self, op: str, inputs: Sequence[str], attributes: Attributes) -> str:
+        """A further node of the graph, on the way to the output."""
+
     def refuse(self, why: str) -> ModelError:
         """An error that names the node."""
 
@@ -198,6 +201,8 @@ class Operation:
     attributes: ClassVar[Mapping[str, Check]] = {}  # name → whether a value fits
     optional_attributes: ClassVar[frozenset[str]] = frozenset()  # that a file may leave out
     sized: ClassVar[bool] = False  # whether the engine must know the shape of a sample to say what to compute
+
+    windowed: ClassVar[bool] = False  # whether `reference` builds windows or borders, which no result's size bounds
 
     # How PyTorch spells it.
     modules: ClassVar[tuple[str, ...]] = ()  # classes of torch.nn

@@ -16,7 +16,7 @@ from .windows import counts
 class Conv1d(Operation):
     """Weight (out, in / groups, length): a convolution of images of one row."""
 
-    name, sized = "conv1d", True
+    name, sized, windowed = "conv1d", True, True
     tensors, optional = {"weight": 3}, {"bias": 1}
     attributes = {
         "stride": lambda value: whole(value, 1),

@@ -33,7 +33,7 @@ from .windows import counts, padded, sliding
 class Conv2d(Operation):
     """Weight (out, in / groups, height, width); zeros around the image."""
 
-    name = "conv2d"
+    name, windowed = "conv2d", True
     onnx_nodes = {"Conv": "read_onnx"}
     tensors, optional = {"weight": 4}, {"bias": 1}
     attributes = {

@@ -27,7 +27,7 @@ class Hardswish(Activation):
     def kernel(m: Arithmetic) -> Callable[[Any, Any], Any]:
         """For the engine."""
         f32 = m.f32
-        return lambda x, slope: x * min(max(x + f32(3), f32(0)), f32(6)) / f32(6)
+        return lambda x, slope: x * min(max(x + f32(3), f32(0)), f32(6)) * f32(1 / 6)
 
 
 OPERATION = Hardswish()

@@ -16,7 +16,7 @@ from .windows import padded, sliding
 class MaxPool2d(Pool):
     """What lies outside of the image never is the largest."""
 
-    name = "max_pool2d"
+    name, windowed = "max_pool2d", True
     onnx_nodes = {"MaxPool": "read_onnx"}
     modules, functions = ("MaxPool2d",), {"max_pool2d": "read_call"}
 

@@ -51,13 +51,21 @@ class Mean(Operation):
         onnx.emit("ReduceMean", node, axes, keepdims=1)
 
     def read_onnx(self, node: OnnxNode) -> None:
-        """Read the ONNX form, which must keep the dimensions, or be of whole images."""
+        """Read the ONNX form."""
         given = node.constant(1) if node.count > 1 else node.attributes.get("axes")
         rank = len(node.shape()) + 1
         axes = sorted(int(axis) % rank for axis in given) if given is not None else [0]
-        if 0 in axes or not node.attributes.get("keepdims", 1):
-            raise node.refuse("a graph takes means over dimensions of a sample, which become 1")
-        node.give(self.name, [node.value()], {"axes": axes})
+        if 0 in axes:
+            raise node.refuse("a graph takes means over dimensions of a sample")
+        if node.attributes.get("keepdims", 1):
+            node.give(self.name, [node.value()], {"axes": axes})
+            return
+        made = node.between(self.name, [node.value()], {"axes": axes})
+        sizes = [side for k, side in enumerate(node.shape()) if k + 1 not in axes]
+        if len(sizes) == 1:
+            node.give("flatten", [made], {"start": 1})
+        else:
+            node.give("reshape", [made], {"start": 1, "end": rank, "sizes": sizes})
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

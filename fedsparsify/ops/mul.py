@@ -15,7 +15,7 @@ class Mul(Broadcast):
 
     sized = True
     name, verb = "mul", "multiplies"
-    onnx_nodes = {"Mul": "read_onnx", "Div": "read_onnx"}
+    onnx_nodes = {"Mul": "read_onnx", "Div": "read_onnx", "Pow": "read_power"}
     functions = {"mul": "read_call", "multiply": "read_call"}
 
     def reference(self, x: Sequence[Floats], tensors: Tensors, attributes: Attributes) -> Floats:
@@ -36,6 +36,14 @@ class Mul(Broadcast):
             node.give(self.name, [node.value(0), node.inverse(1)])
         else:
             node.give(self.name, node.aligned())
+
+    def read_power(self, node: OnnxNode) -> None:
+        """Read Pow: squares and roots."""
+        power = node.needed(1, "exponent")
+        if power.size != 1 or float(power.reshape(-1)[0]) not in (2.0, 0.5):
+            raise node.refuse("a graph has squares and square roots. Received: other exponents")
+        value = node.value()
+        node.give(*(("sqrt", [value]) if float(power.reshape(-1)[0]) == 0.5 else (self.name, [value, value])))
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

@@ -27,7 +27,7 @@ class Sigmoid(Activation):
     @staticmethod
     def kernel(m: Arithmetic) -> Callable[[Any, Any], Any]:
         """For the engine."""
-        exponential, f32 = m.exponential, m.f32
+        exponential, f32 = m.bounded_exponential, m.f32
         return lambda x, slope: f32(1) / (f32(1) + exponential(-x))
 
 

@@ -27,8 +27,13 @@ class SiLU(Activation):
     @staticmethod
     def kernel(m: Arithmetic) -> Callable[[Any, Any], Any]:
         """For the engine."""
-        exponential, f32 = m.exponential, m.f32
-        return lambda x, slope: x / (f32(1) + exponential(-x))
+        exponential, f32 = m.bounded_exponential, m.f32
+
+        def silu(x: Any, slope: Any) -> Any:
+            x = f32(-87) if x < f32(-87) else x  # below which the exponential stays the same
+            return x / (f32(1) + exponential(-x))
+
+        return silu
 
     def onnx(self, node: Node, onnx: Onnx) -> None:
         """Write the ONNX form: this opset has no operator for it."""

@@ -63,17 +63,21 @@ class Slice(Operation):
         onnx.emit("Slice", node, *names)
 
     def read_onnx(self, node: OnnxNode) -> None:
-        """Read the ONNX form, of one dimension."""
+        """Read the ONNX form: one node per dimension that is cut."""
         starts, stops, shape = node.needed(1, "starts"), node.needed(2, "ends"), node.shape()
-        axes, steps = node.constant(3), node.constant(4)
-        if len(starts) != 1 or axes is None:
-            raise node.refuse("a graph slices one dimension at a time")
-        axis = int(axes[0]) % (len(shape) + 1)
-        if axis == 0:
-            raise node.refuse("a graph does not slice the batch")
-        step = 1 if steps is None else int(steps[0])
-        first, last, _ = slice(int(starts[0]), int(stops[0]), step).indices(shape[axis - 1])
-        node.give(self.name, [node.value()], {"axis": axis, "start": first, "stop": last, "step": step})
+        axes = node.needed(3, "axes") if node.count > 3 else range(len(starts))
+        steps = node.needed(4, "steps") if node.count > 4 else [1] * len(starts)
+        cuts = []
+        for axis, start, stop, step in zip(axes, starts, stops, steps, strict=True):
+            place = int(axis) % (len(shape) + 1)
+            if place == 0 or step < 1:
+                raise node.refuse("a graph slices neither the batch nor backwards")
+            first, last, _ = slice(int(start), int(stop), int(step)).indices(shape[place - 1])
+            cuts.append({"axis": place, "start": first, "stop": last, "step": int(step)})
+        value = node.value()
+        for cut in cuts[:-1]:
+            value = node.between(self.name, [value], cut)
+        node.give(self.name, [value], cuts[-1])
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

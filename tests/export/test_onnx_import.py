@@ -81,9 +81,48 @@ def attention():
     return nodes, tensors | {name: np.array(sides) for name, sides in shapes.items()}
 
 
-@pytest.mark.parametrize("made", [network, attention])
-def test_the_engine_agrees_with_onnx_runtime(made, tmp_path):
-    path = write(tmp_path / "model.onnx", *made())
+def exported():
+    """As exporters of PyTorch write it: shapes worked out, GELU in several nodes, several slices at once."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Transpose", ["c"], ["t"], perm=[0, 2, 3, 1]),
+        helper.make_node("ReduceMean", ["t", "last"], ["mean"]),
+        helper.make_node("Sub", ["t", "mean"], ["apart"]),
+        helper.make_node("Constant", [], ["two"], value_float=2.0),
+        helper.make_node("Pow", ["apart", "two"], ["squares"]),
+        helper.make_node("ReduceMean", ["squares", "last"], ["spread"]),
+        helper.make_node("Add", ["spread", "eps"], ["more"]),
+        helper.make_node("Sqrt", ["more"], ["root"]),
+        helper.make_node("Div", ["apart", "root"], ["normal"]),
+        helper.make_node("Div", ["normal", "sqrt2"], ["scaled"]),
+        helper.make_node("Erf", ["scaled"], ["erf"]),
+        helper.make_node("Add", ["erf", "one"], ["erf1"]),
+        helper.make_node("Mul", ["normal", "erf1"], ["product"]),
+        helper.make_node("Mul", ["product", "half"], ["gelu"]),
+        helper.make_node("Slice", ["gelu", "starts", "stops", "axes"], ["cut"]),
+        helper.make_node("Shape", ["cut"], ["sides"]),
+        helper.make_node("Constant", [], ["zero"], value_int=0),
+        helper.make_node("Gather", ["sides", "zero"], ["samples"], axis=0),
+        helper.make_node("Unsqueeze", ["samples", "first"], ["samples1"]),
+        helper.make_node("Shape", ["cut"], ["width"], start=3),
+        helper.make_node("Mul", ["width", "ones"], ["width1"]),
+        helper.make_node("Constant", [], ["rest"], value_ints=[-1]),
+        helper.make_node("Concat", ["samples1", "rest", "width1"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["cut", "shape"], ["tokens"]),
+        helper.make_node("ReduceMean", ["tokens", "ones"], ["pooled"], keepdims=0),
+        helper.make_node("Identity", ["out"], ["same"]),
+        helper.make_node("Gemm", ["pooled", "same"], ["y"], transB=1),
+    ]
+    tensors = {"w": normal(16, 3, 3, 3), "out": normal(4, 16), "eps": np.float32(1e-5), "one": np.float32(1)}
+    tensors |= {"sqrt2": np.float32(2**0.5), "half": np.float32(0.5), "last": np.array([-1]), "ones": np.array([1])}
+    sides = {"starts": [1, 0], "stops": [7, 2**31], "axes": [1, 2], "first": [0]}
+    return nodes, tensors | {name: np.array(numbers) for name, numbers in sides.items()}
+
+
+@pytest.mark.parametrize("batch", ["batch", 5])
+@pytest.mark.parametrize("made", [network, attention, exported])
+def test_the_engine_agrees_with_onnx_runtime(made, batch, tmp_path):
+    path = write(tmp_path / "model.onnx", *made(), batch=batch)
     x = normal(5, 3, 8, 8)
     expected = onnxruntime.InferenceSession(path).run(None, {"x": x})[0]
     found = read_onnx(path)
@@ -101,7 +140,18 @@ def test_commands_take_onnx_models(tmp_path):
     assert shown.exit_code == 0, shown.output
 
 
-CLIP = helper.make_node("Clip", ["x"], ["y"])
+def test_gelu_is_one_node(tmp_path):
+    found = read_onnx(write(tmp_path / "model.onnx", *exported()))
+    assert [node.op for node in found.graph if node.op in ("gelu", "erf", "sqrt", "slice")] == [
+        "sqrt",
+        "gelu",
+        "slice",
+        "slice",
+    ]
+
+
+USE = helper.make_node("Reshape", ["x", "s"], ["y"])
+SHAPE = helper.make_node("Shape", ["x"], ["sides"])
 
 
 @pytest.mark.parametrize(
@@ -115,6 +165,10 @@ CLIP = helper.make_node("Clip", ["x"], ["y"])
         ([helper.make_node("MaxPool", ["x"], ["y"])], {}, "is damaged: KeyError"),
         ([helper.make_node("Reshape", ["x", "s"], ["y"])], {"s": np.array([0, -7, 2])}, "reshapes|does not fit"),
         ([], {}, "does not depend on the input"),
+        ([helper.make_node("Erf", ["x"], ["y"])], {}, "node 0 .Erf.*no graph has this operation"),
+        ([helper.make_node("Pow", ["x", "p"], ["y"])], {"p": np.float32(3)}, "squares and square roots"),
+        ([SHAPE, helper.make_node("Mul", ["sides", "n"], ["s"]), USE], {"n": np.array([2])}, "size of the batch"),
+        ([helper.make_node("ConstantOfShape", ["n"], ["s"]), USE], {"n": np.array([1 << 40])}, "at most 16,777,216"),
     ],
 )
 def test_what_no_graph_has_is_refused(nodes, tensors, message, tmp_path):
