@@ -6,6 +6,7 @@ Real pictures, two clients on two cores, FedSparsify-Global with its cubic sched
 round by round. Autograd is the back end's own, with channels last; its answers are dropped. Seconds are of the clients'
 training, with what a round does once: new streams, loaded models. A short run has more than its share of dense rounds:
 the last line has the sum over the sparsities of 200 rounds, each interpolated between the rounds that were measured.
+`--save` keeps the last model, for `sparse_training.py --model`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 
 import numpy as np
 
-from fedsparsify import RunConfig
+from fedsparsify import RunConfig, save
 from fedsparsify.data import Dataset, load_dataset
 from fedsparsify.federation.simulated import Simulated
 from fedsparsify.training.backends.sparse import Sparse
@@ -42,6 +43,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--steps", type=int, default=14, help="of each client per round")
     parser.add_argument("--final", type=float, default=0.95)
+    parser.add_argument("--save", help="where the last model goes, as .fsz")
     args = parser.parse_args()
     whole = load_dataset(DATA[args.network])
     picked = np.random.default_rng(0).permutation(len(whole.y_train))[: CLIENTS * args.steps * BATCH]
@@ -76,6 +78,8 @@ def main() -> None:
         times = f"ours {row[0]:.2f} s  autograd {row[1]:.2f} s"
         print(f"round {round:3d}  sparsity {model.sparsity:.3f}  {times}", flush=True)
         model = config.method.merge(round, model, iter(updates[0]), rng)
+    if args.save:
+        save(args.save, model)
     ours, theirs = np.sum(seconds, 0)
     print(f"{args.network} to {args.final}: ours {ours:.1f} s, autograd {theirs:.1f} s, {theirs / ours:.2f}×")
     passed = np.linspace(0, 1, 200)

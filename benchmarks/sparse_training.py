@@ -9,7 +9,7 @@ steps, so that other processes disturb little. Ours is what a client does: sampl
 with momentum; what a round does once per client is not a step's.
 PyTorch's is the usual loop with `torch.optim.SGD`. Masks are those of `results/models/` where there is one of that
 sparsity; below 0.9, layers' densities lie between dense and those of the file at 0.90; masks of resnet18 keep the
-largest of He-normal weights of all layers together.
+largest of He-normal weights of all layers together. `--model FILE`: masks keep the largest weights of that model.
 `--uniform`: every convolution but the first has the same sparsity. `--sparseprop`: SparseProp (Nikdan et al., 2023)
 takes turns, too, where its package is installed; it replaces the layers that it measures to be faster.
 `--layers`: milliseconds and share of the machine's peak of every kernel of a step.
@@ -54,11 +54,14 @@ def network(name: str) -> nn.Module:
     return build(name, SHAPE, CLASSES[name], 0)
 
 
-def pruned(name: str, sparsity: float, uniform: bool = False) -> SparseModel:
+def pruned(name: str, sparsity: float, uniform: bool = False, file: str = "") -> SparseModel:
     """The model that a step starts from."""
     model = model_of(network(name))
     if sparsity == 0:
         return model
+    if file:
+        sizes = abs(np.asarray(load(file).weights[: model.layout.trainable]))
+        return model.under(sizes > np.quantile(sizes, sparsity))
     if uniform:
         kept, rng = np.ones(model.layout.trainable, bool), np.random.default_rng(0)
         for spec in model.layout.tensors:
@@ -177,7 +180,7 @@ def compare(name: str, sparsities: list[float], args: argparse.Namespace) -> Non
         theirs["compile"] = torch_step(name, False, True)
         theirs["compile, channels last"] = torch_step(name, True, True)
     for sparsity in sparsities:
-        model = pruned(name, sparsity, args.uniform)
+        model = pruned(name, sparsity, args.uniform, args.model)
         if args.sparseprop:
             theirs["sparseprop"] = sparseprop_step(name, model)
         ours = Ours(name, model, by_rule=True)
@@ -243,6 +246,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--compile", action="store_true", help="also torch.compile")
     parser.add_argument("--uniform", action="store_true", help="the same sparsity in all convolutions but the first")
+    parser.add_argument("--model", default="", help="masks keep the largest weights of this .fsz")
     parser.add_argument("--sparseprop", action="store_true", help="also SparseProp")
     parser.add_argument("--layers", action="store_true", help="every kernel of a step")
     args = parser.parse_args()

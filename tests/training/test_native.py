@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from conftest import every_width
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from sgd_reference import Rule, sgd_step
@@ -18,7 +19,6 @@ from fedsparsify.data import load_dataset
 from fedsparsify.errors import ModelError
 from fedsparsify.federation.simulated import Simulated
 from fedsparsify.methods import Fit, Score
-from fedsparsify.native.machine import lanes_here
 from fedsparsify.networks import layout_of, model_of
 from fedsparsify.training.backends import base
 from fedsparsify.training.flat import FlatModule
@@ -26,8 +26,6 @@ from fedsparsify.training.native.layers import Linear, Workspace
 from fedsparsify.training.native.perceptrons import Perceptrons, read_perceptron
 from fedsparsify.training.sequence import in_sequence
 from fedsparsify.training.worker import Samples, Worker
-
-WIDTHS = [lanes for lanes in (16, 8, 4) if lanes <= lanes_here()]
 
 
 def network(sizes, biased, bent) -> nn.Sequential:
@@ -84,7 +82,7 @@ def in_doubles(module, model, x, y, orders, training, prox, linear, velocity):
     return values, float(np.mean(losses)), velocity, squares, nearest
 
 
-@pytest.mark.parametrize("lanes", WIDTHS)
+@every_width
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 @given(
     sizes=st.lists(st.integers(1, 70), min_size=2, max_size=4).map(lambda sizes: [*sizes[:-1], max(2, sizes[-1])]),

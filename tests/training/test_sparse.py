@@ -190,6 +190,40 @@ def test_a_pool_within_a_convolution_of_any_size(size, side):
     assert difference_of(module, shape, np.random.default_rng(size), lanes_here())[0] < 1e-5
 
 
+@pytest.mark.parametrize("side", [4, 10])
+def test_a_pool_within_a_batch_norm(side):
+    torch.manual_seed(side)
+    norm = nn.BatchNorm2d(5)
+    nn.init.uniform_(norm.weight, -1.5, 1.5)
+    first = [nn.Conv2d(2, 5, 3, padding=1), norm, nn.ReLU(), nn.MaxPool2d(2)]
+    module = nn.Sequential(*first, nn.Flatten(), nn.Linear(5 * (side // 2) ** 2, CLASSES))
+    shape = (2, side, side)
+    assert len(read_plan(module, layout_of(module), shape).layers) == 4
+    assert difference_of(module, shape, np.random.default_rng(side), lanes_here())[0] < 1e-5
+
+
+class Sums(nn.Module):
+    """Sums whose summands are sums, read again, or the same value twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (nn.Conv2d(channels, 4, 3, padding=1) for channels in (2, 4, 4))
+        self.norm, self.relu = nn.BatchNorm2d(4), nn.ReLU()
+
+    def forward(self, x):
+        x = self.norm(self.first(x))
+        inner = self.second(x) + x
+        outer = self.relu(inner + x + self.third(inner))
+        return outer + outer
+
+
+def test_summands_that_share_the_gradient_of_their_sum():
+    for seed in range(4):
+        torch.manual_seed(seed)
+        module = nn.Sequential(Sums(), nn.Flatten(), nn.Linear(4 * 36, CLASSES))
+        assert difference_of(module, (2, 6, 6), np.random.default_rng(seed), lanes_here())[0] < 1e-5
+
+
 def test_a_first_layer_of_one_pixel():
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv2d(2, 4, 6), nn.ReLU(), nn.Conv2d(4, CLASSES, 1), nn.Flatten())
@@ -283,8 +317,8 @@ def test_a_plan_merges_relus_and_pools():
     assert [layer.relu for layer in plan.convolutions] == [True] * 7 + [False]
     residual = nn.Sequential(Residual(3, 3, 1, True), nn.Flatten(), nn.Linear(192, 2))
     layers = read_plan(residual, layout_of(residual), (3, 8, 8)).layers
-    assert [getattr(layer, "relu", None) for layer in layers] == [True, False, False, True, None, False]
-    assert isinstance(layers[2], Norm)
+    assert [getattr(layer, "relu", None) for layer in layers] == [True, False, True, None, False]
+    assert isinstance(layers[2], Norm) and len(layers[2].inputs) == 2
     assert isinstance(layers[0], Convolution)
 
 
@@ -407,6 +441,9 @@ def test_a_batch_norm_of_one_value_is_refused_as_by_torch():
     ours, *_ = networks_of(module, (3, 8, 8), model.mask, 2, lanes_here())
     with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
         ours.module(torch.zeros(1, 3, 8, 8))
+    pooled = nn.Sequential(nn.Conv2d(3, 2, 7), nn.BatchNorm2d(2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
+    ours, *_ = networks_of(pooled, (3, 8, 8), model_of(pooled).mask, 2, lanes_here())
+    assert ours.module(torch.randn(1, 3, 8, 8)).shape == (1, 2)
 
 
 def test_a_model_that_diverges_stays_nan_and_leaves_nothing_behind():

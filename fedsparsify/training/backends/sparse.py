@@ -17,6 +17,7 @@ from ...model import SparseModel
 from ...native.machine import lanes_here
 from ...notices import notice
 from ..flat import FlatModule, channels_last_order
+from ..freed_memory import keep_freed_memory
 from ..native.conv.network import SparseNetwork, SurvivorModels
 from ..native.conv.plan import NotPlanned, read_plan
 from ..native.conv.planes import Planes, output_shape
@@ -125,6 +126,7 @@ class Sparse:
         """Train a dense model, with the channels of its images and weights last."""
         layout = self._setup.layout
         if slot not in self._dense:
+            keep_freed_memory()
             network = FlatModule(self._setup.make(), self._setup.device, channels_last=True)
             network.draws = False
             network.module.register_forward_pre_hook(_channels_last)

@@ -88,7 +88,7 @@ def _reduced(width: Any, op: Any, whole: Any, last: Any) -> Any:
 
 @compiled
 def _norm(width: Any, op: Any) -> None:
-    """Batch norm of x to y, with the batch's own mean and variance; moves the running ones."""
+    """Batch norm of x to y, plus z if there is one, with the batch's own mean and variance; moves the running ones."""
     size = 4 * len(width)
     count = f32(op.batch * op.rows * op.columns)
     for c in range(op.channels):
@@ -115,14 +115,30 @@ def _norm(width: Any, op: Any) -> None:
         unbiased = variance * (count / (count - f32(1)))
         floats(op.running_var)[c] += op.momentum * (unbiased - floats(op.running_var)[c])
         scale, shift = _affine(op, c)
+        high = 2 if op.pool_bits else 1  # rows that are taken at a time
         for group in range(op.groups):
-            for i in range(op.rows):
-                x = op.x + group * op.x_group + c * op.x_channel + i * op.x_row
+            for i in range(op.rows // 2 if op.pool_bits else op.rows):
+                x = op.x + group * op.x_group + c * op.x_channel + i * high * op.x_row
                 y = op.y + group * op.y_group + c * op.y_channel + i * op.y_row
-                if op.relu:
+                if op.pool_bits:
+                    places = (y, x, x + op.x_row, _pool_bits(op, group, c, i))
+                    vectors.norm_pool(width, op.columns // 2, places, (scale, shift))
+                elif op.z:
+                    z = op.z + group * op.z_group + c * op.z_channel + i * op.z_row
+                    if op.relu:
+                        vectors.norm_add_relu(width, op.columns, (y, x, z), (scale, shift))
+                    else:
+                        vectors.norm_add(width, op.columns, (y, x, z), (scale, shift))
+                elif op.relu:
                     vectors.norm_relu(width, op.columns, (y, x), (scale, shift))
                 else:
                     vectors.norm(width, op.columns, (y, x), (scale, shift))
+
+
+@inlined
+def _pool_bits(op: Any, group: Any, c: Any, i: Any) -> Any:
+    """Where the bits of a row after a pool lie."""
+    return op.pool_bits + group * op.pool_bits_group + c * op.pool_bits_channel + i * op.pool_bits_row
 
 
 @inlined
@@ -141,11 +157,15 @@ def _norm_back(width: Any, op: Any) -> None:
         scale, shift = _affine(op, c)
         mean, inverse = floats(op.mean)[c], floats(op.deviation)[c]
         vectors.clear(width, 2, (op.sums,), NONE)
+        high = 2 if op.pool_bits else 1  # rows that are taken at a time
         for group in range(op.groups):
-            for i in range(op.rows):
+            for i in range(op.rows // 2 if op.pool_bits else op.rows):
                 y = op.y + group * op.y_group + c * op.y_channel + i * op.y_row
-                z = op.z + group * op.z_group + c * op.z_channel + i * op.z_row
-                if op.relu:
+                z = op.z + group * op.z_group + c * op.z_channel + i * high * op.z_row
+                if op.pool_bits:
+                    places = (y, z, z + op.z_row, _pool_bits(op, group, c, i), op.sums, op.sums + size)
+                    vectors.norm_pool_back_sums(width, op.columns // 2, places, (mean,))
+                elif op.relu:
                     vectors.norm_relu_back_sums(
                         width, op.columns, (y, z, op.sums, op.sums + size), (scale, shift, mean)
                     )
@@ -169,11 +189,15 @@ def _norm_back(width: Any, op: Any) -> None:
 
 @inlined
 def _norm_back_planes(width: Any, op: Any, group: Any, c: Any, numbers: Any) -> None:
-    for i in range(op.rows):
-        x = op.x + group * op.x_group + c * op.x_channel + i * op.x_row
+    high = 2 if op.pool_bits else 1
+    for i in range(op.rows // 2 if op.pool_bits else op.rows):
+        x = op.x + group * op.x_group + c * op.x_channel + i * high * op.x_row
         y = op.y + group * op.y_group + c * op.y_channel + i * op.y_row
-        z = op.z + group * op.z_group + c * op.z_channel + i * op.z_row
-        if op.relu:
+        z = op.z + group * op.z_group + c * op.z_channel + i * high * op.z_row
+        if op.pool_bits:
+            places = (x, x + op.x_row, y, z, z + op.z_row, _pool_bits(op, group, c, i))
+            vectors.norm_pool_back(width, op.columns // 2, places, numbers)
+        elif op.relu:
             if op.accumulate:
                 vectors.norm_relu_back_accumulate(width, op.columns, (x, y, z), numbers)
             else:
@@ -182,10 +206,12 @@ def _norm_back_planes(width: Any, op: Any, group: Any, c: Any, numbers: Any) -> 
             vectors.norm_back_accumulate(width, op.columns, (x, y, z), numbers)
         else:
             vectors.norm_back(width, op.columns, (x, y, z), numbers)
-        if group == op.groups - 1:  # lanes without an image of the batch have no gradient
+    if group == op.groups - 1:  # lanes without an image of the batch have no gradient
+        for i in range(op.rows):
+            row = floats(op.x + group * op.x_group + c * op.x_channel + i * op.x_row)
             for lane in range(_valid(width, op), len(width)):
                 for j in range(op.columns):
-                    floats(x)[j * len(width) + lane] = f32(0)
+                    row[j * len(width) + lane] = f32(0)
 
 
 @compiled

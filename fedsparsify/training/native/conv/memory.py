@@ -18,6 +18,7 @@ from .rows import CODES, ROW, TILE_COLUMNS
 
 Array = NDArray[Any]
 Place = tuple[Plane, int]  # a plane, and the address of its first pixel
+STREAMED_BYTES = 4 << 20  # of a plane that is stored past the caches: it would leave them before it is read
 
 
 def at(array: Array) -> int:
@@ -80,6 +81,10 @@ class Memory:
     def bytes(self) -> int:
         """All of it."""
         return sum(array.nbytes for array in self._held)
+
+    def is_large(self, place: Place) -> bool:
+        """Whether a value is better stored past the caches."""
+        return place[0].group * self.groups > STREAMED_BYTES
 
     def _keep(self, array: Array) -> int:
         """Keep an array alive as long as this memory; returns its address."""

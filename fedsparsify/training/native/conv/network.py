@@ -64,7 +64,7 @@ class SparseNetwork(nn.Module):
         """The logits of a batch; moves the running statistics."""
         program, plan = self.program, self._plan
         if len(x) == 1 and any(
-            isinstance(layer, Norm) and plan.shapes[layer.output][1:] == (1, 1) for layer in plan.layers
+            isinstance(layer, Norm) and plan.shapes[layer.inputs[0]][1:] == (1, 1) for layer in plan.layers
         ):
             raise ValueError(SINGLE_SAMPLE)  # as torch's batch norms do
         program.statistics[:] = self.statistics.numpy()

@@ -1,8 +1,8 @@
 """What a network computes in training, as layers in order.
 
 In: a module and the shape of a sample. Out: a `Plan`, or `NotPlanned` with the reason. A ReLU becomes a part of the
-layer before it, and so does a pool of 2 × 2 after a convolution's ReLU, where nothing else reads what lies between and
-the convolution keeps the image's size.
+layer before it, and so does a pool of 2 × 2 after the ReLU of a batch norm or of a convolution that keeps the image's
+size, where nothing else reads what lies between. A sum becomes a part of a batch norm before it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Norm:
-    """Batch norm with running statistics."""
+    """Batch norm with running statistics; a second input is added to its outputs, before any ReLU."""
 
     inputs: tuple[str, ...]
     output: str
@@ -70,6 +70,7 @@ class Norm:
     eps: float
     momentum: float
     relu: bool = False
+    pooled: bool = False  # by 2 × 2, after the ReLU
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ def read_plan(module: nn.Module, layout: Layout, sample: Sequence[int]) -> Plan:
     _check_tensors(layers, layout)
     if not any(isinstance(layer, Convolution) and max(layer.kernel[2:]) > 1 for layer in layers):
         raise NotPlanned("it has no convolution")
-    return Plan(tuple(_fused(layers, shapes, output)), shapes, output)
+    return Plan(tuple(_with_sums(_fused(layers, shapes, output), output)), shapes, output)
 
 
 def _as_image(name: str, shape: Sequence[int]) -> Shape:
@@ -274,10 +275,11 @@ def _fused(layers: Sequence[Layer], shapes: dict[str, Shape], output: str) -> li
         merged: Layer | None = None
         if isinstance(layer, Relu) and isinstance(before, Convolution | Norm | Add) and not before.relu:
             merged = replace(before, output=layer.output, relu=True)
-        elif isinstance(layer, Pool) and isinstance(before, Convolution) and before.relu and not before.pooled:
+        elif isinstance(layer, Pool) and isinstance(before, Convolution | Norm) and before.relu and not before.pooled:
             even = not (shapes[source][1] % 2 or shapes[source][2] % 2)
             squares = not layer.mean and squares_of(layer, shapes[source])
-            if even and squares and before.keeps_size:
+            fits = before.keeps_size if isinstance(before, Convolution) else readers[before.inputs[0]] == 1
+            if even and squares and fits:
                 merged = replace(before, output=layer.output, pooled=True)
         if merged is not None and k is not None:
             found[k] = merged
@@ -285,6 +287,26 @@ def _fused(layers: Sequence[Layer], shapes: dict[str, Shape], output: str) -> li
         else:
             found.append(layer)
             makers[layer.output] = len(found) - 1
+    return found
+
+
+def _with_sums(layers: Sequence[Layer], output: str) -> list[Layer]:
+    """Sums as parts of a batch norm whose outputs are a summand, and nothing else."""
+    readers = Counter([output, *(name for layer in layers for name in layer.inputs)])
+    norms = {
+        layer.output: layer
+        for layer in layers
+        if isinstance(layer, Norm) and readers[layer.output] == 1 and not layer.relu
+    }
+    found: list[Layer] = []
+    for layer in layers:
+        summands = [name for name in layer.inputs if name in norms] if isinstance(layer, Add) else []
+        if isinstance(layer, Add) and summands:
+            norm = norms[summands[0]]
+            (other,) = {*layer.inputs} - {norm.output}
+            found.remove(norm)
+            layer = replace(norm, inputs=(*norm.inputs, other), output=layer.output, relu=layer.relu)
+        found.append(layer)
     return found
 
 

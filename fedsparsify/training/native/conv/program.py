@@ -17,20 +17,7 @@ from ....native.lines import address_of, zeros
 from .memory import Array, Memory, Place, at, put_plane, row_of
 from .plan import Add, Convolution, Dropout, Flatten, Layer, Norm, Pool, Relu, squares_of
 from .planes import Planes, output_shape
-from .rows import (
-    ADD,
-    CODES,
-    MANY,
-    MASKED,
-    RELU,
-    RELU_POOL,
-    RELU_STREAMED,
-    ROW,
-    STORE,
-    STREAMED_BYTES,
-    TILE_COLUMNS,
-    tile_rows,
-)
+from .rows import ADD, CODES, MASKED, RELU, RELU_POOL, RELU_STREAMED, ROW, STORE, TILE_COLUMNS, tile_rows
 from .streams import Stream, Streams
 
 Run = Callable[..., object]
@@ -90,7 +77,8 @@ class Program:
             case Convolution():
                 rows.append(self._convolution(layer, source, target))
             case Norm():
-                rows.append(self._norm("norm", layer, x=source, y=target))
+                added = self._memory.values[layer.inputs[1]] if len(layer.inputs) > 1 else 0
+                rows.append(self._norm("norm", layer, x=source, y=target, z=added))
             case Pool():
                 rows.append(self._pool("mean_pool" if layer.mean else "max_pool", layer, source, target))
             case Add():
@@ -107,7 +95,7 @@ class Program:
 
     def _convolution(self, layer: Convolution, source: Place, target: Place) -> Array:
         streams, shape = self.streams.layers[layer.output], output_shape(layer, self._plan.shapes)
-        large = streams.forward.blocks == 1 and target[0].group * self._memory.groups > STREAMED_BYTES
+        large = streams.forward.blocks == 1 and self._memory.is_large(target)
         mode = RELU_POOL if layer.pooled else (RELU_STREAMED if large else RELU) if layer.relu else STORE
         bias = at(self._memory.small) + self._memory.small_at[layer.bias] if layer.bias else 0
         row = row_of("convolution", shape, x=source, y=target, mode=mode, bias=bias, sums=self._memory.sums)
@@ -120,7 +108,7 @@ class Program:
 
     def _walk(self, row: Array, stream: Stream, weights: int) -> None:
         row["blocks"], row["block"], row["inputs"] = stream.blocks, stream.block, stream.inputs
-        row["by_four"] = stream.offsets.size >= MANY * stream.counts.size
+        row["by_four"] = stream.by_four
         row["counts"], row["offsets"], row["weights"] = at(stream.counts), at(stream.offsets), weights
 
     def _prefetched(self, row: Array, kernel: tuple[int, ...], before: tuple[int, ...]) -> None:
@@ -147,12 +135,15 @@ class Program:
         return row
 
     def _norm(self, op: str, layer: Norm, **planes: Any) -> Array:
-        channels = self._memory.values[layer.output][0].shape[0]
+        shape = self._memory.values[layer.inputs[0]][0].shape
+        channels = shape[0]
         mean = self._memory.moments(layer.output, channels)
         running = [
             at(self.statistics) + self._memory.statistics_at[name] for name in (layer.running_mean, layer.running_var)
         ]
-        row = row_of(op, self._memory.values[layer.output][0].shape, **planes, relu=layer.relu, sums=self._memory.sums)
+        row = row_of(op, shape, **planes, relu=layer.relu, sums=self._memory.sums)
+        if layer.pooled:
+            self._memory.put_bits(row, layer.output, self._plan.shapes[layer.output], 4, "pool_bits")
         row["mean"], row["deviation"] = mean, mean + 4 * channels
         row["running_mean"], row["running_var"] = running
         row["scale"], row["shift"] = (
@@ -182,9 +173,10 @@ class Program:
     # Backward.
 
     def _write_backward(self, rows: list[Array]) -> None:
+        self._gradients = dict(self._memory.gradients)  # where they are; summands share that of their sum
         self._written: set[str] = set()  # gradients that a row has written
         self._fused: set[str] = set()  # outputs whose gradient is used up by the row that computes it
-        output = self._memory.gradients[self._plan.output]
+        output = self._gradients[self._plan.output]
         channels = output[0].shape[0]
         rows.append(row_of("logits_back", y=output, channels=channels))
         self._written.add(self._plan.output)
@@ -194,26 +186,22 @@ class Program:
 
     def _target(self, name: str) -> tuple[Place | None, bool]:
         """Where a value's gradient goes (None: nobody needs it), and whether something is there already."""
-        if name not in self._memory.gradients:
+        if name not in self._gradients:
             return None, False
         there = name in self._written
         self._written.add(name)
-        return self._memory.gradients[name], there
+        return self._gradients[name], there
 
     def _backward(self, rows: list[Array], layer: Layer) -> None:
-        given = self._memory.gradients[layer.output]
+        given = self._gradients[layer.output]
         if isinstance(layer, Convolution):
             self._convolution_back(rows, layer, given)
             return
         if isinstance(layer, Norm):
-            target, there = self._target(layer.inputs[0])
-            gradients = [
-                at(self._small_gradient) + self._memory.small_at[name] if name else 0
-                for name in (layer.weight, layer.bias)
-            ]
-            row = self._norm("norm_back", layer, x=target or 0, y=given, z=self._memory.values[layer.inputs[0]])
-            row["accumulate"], row["gradient"], row["bias_gradient"] = there, *gradients
-            rows.append(row)
+            self._norm_back(rows, layer, given)
+            return
+        if isinstance(layer, Add):
+            self._add_back(rows, layer, given)
             return
         for name in layer.inputs:
             target, there = self._target(name)
@@ -223,16 +211,51 @@ class Program:
             match layer:
                 case Pool():
                     self._pool_back(rows, layer, target, given, there)
-                case Relu() | Add(relu=True):
+                case Relu():
                     made = self._memory.values[layer.output]
                     rows.append(row_of("relu_back", shape, x=given, y=target, z=made, accumulate=there))
-                case Add():
-                    rows.append(row_of("copy", shape, x=given, y=target, accumulate=there))
                 case Dropout():
                     factors = self._memory.factors(layer)
                     rows.append(row_of("multiply", shape, x=given, y=target, z=factors, accumulate=there))
                 case Flatten():
                     rows.append(self._flat("copy", given, target, "x", there))
+
+    def _add_back(self, rows: list[Array], layer: Add, given: Place) -> None:
+        """Both summands have the gradient of the sum; that of the second stays where it is."""
+        self._unmask(rows, layer, given)
+        target, there = self._target(layer.inputs[0])
+        if target is not None:
+            rows.append(row_of("copy", target[0].shape, x=given, y=target, accumulate=there))
+        self._pass_on(rows, layer.inputs[1], given)
+
+    def _unmask(self, rows: list[Array], layer: Add | Norm, given: Place) -> None:
+        """Undo the ReLU of a sum, in the gradient's own place."""
+        if layer.relu:
+            made = self._memory.values[layer.output]
+            rows.append(row_of("relu_back", given[0].shape, x=given, y=given, z=made))
+
+    def _pass_on(self, rows: list[Array], name: str, given: Place) -> None:
+        """Let a value have a gradient that nothing else needs: without a copy, where that is possible."""
+        target, there = self._target(name)
+        if target is not None and not there and target[0] == given[0]:
+            self._gradients[name] = given
+        elif target is not None:
+            rows.append(row_of("copy", target[0].shape, x=given, y=target, accumulate=there))
+
+    def _norm_back(self, rows: list[Array], layer: Norm, given: Place) -> None:
+        added = len(layer.inputs) > 1
+        if added:
+            self._unmask(rows, layer, given)
+        target, there = self._target(layer.inputs[0])
+        gradients = [
+            at(self._small_gradient) + self._memory.small_at[name] if name else 0 for name in (layer.weight, layer.bias)
+        ]
+        row = self._norm("norm_back", layer, x=target or 0, y=given, z=self._memory.values[layer.inputs[0]])
+        row["accumulate"], row["gradient"], row["bias_gradient"] = there, *gradients
+        row["relu"] = layer.relu and not added
+        rows.append(row)
+        if added:
+            self._pass_on(rows, layer.inputs[1], given)
 
     def _pool_back(self, rows: list[Array], layer: Pool, target: Place, given: Place, there: bool) -> None:
         stored = not there and not layer.mean and squares_of(layer, target[0].shape)  # every pixel is written once
@@ -291,7 +314,7 @@ class Program:
 
     def _fusible(self, maker: Convolution) -> bool:
         """Whether a layer's weights' gradient may be taken where that of its outputs is made: it is all they serve."""
-        first = maker.inputs[0] not in self._memory.gradients and maker.stride == (1, 1)
+        first = maker.inputs[0] not in self._gradients and maker.stride == (1, 1)
         pixels = self._plan.shapes[maker.output][1:]
         return first and pixels != (1, 1) and self.streams.layers[maker.output].forward.blocks == 1
 
@@ -302,18 +325,14 @@ class Program:
         readers = [other for other in self._plan.layers if layer.output in other.inputs]
         return bool(readers) and isinstance(readers[0], Convolution) and readers[0].stride == (1, 1)
 
-    def _input_gradient(
-        self,
-        rows: list[Array],
-        layer: Convolution,
-        given: Place,
-        target: Place,
-        there: bool,
-    ) -> None:
+    def _input_gradient(self, rows: list[Array], layer: Convolution, given: Place, target: Place, there: bool) -> None:
         streams = self.streams.layers[layer.output]
         maker = self._makers.get(layer.inputs[0])
         masked = isinstance(maker, Convolution) and self._masked_by_reader(maker)
         plane, address = target
+        if not there and any(part.stream.order.size == 0 for part in streams.backward):
+            rows.append(row_of("clear", plane.shape, y=target))
+            there = True
         for part in streams.backward:
             if there and part.stream.order.size == 0:  # pixels that a strided window never meets
                 continue

@@ -36,8 +36,6 @@ CODES = {name: code for code, name in enumerate(OPERATIONS)}
 # What happens to the sums of a convolution: stored, added to what is there, clamped at zero (with one bit per value, or
 # also pooled by 2 × 2 with four), stored where a bit is set; clamped and stored past the caches.
 STORE, ADD, RELU, RELU_POOL, MASKED, RELU_STREAMED = range(6)
-MANY = 24  # survivors of a visit, on average, from which on they are taken four at a time
-STREAMED_BYTES = 4 << 20  # of a plane that is stored past the caches: it would leave them before it is read
 
 
 def tile_rows(lanes: int) -> int:
@@ -54,7 +52,7 @@ INTEGERS = (
     " y y_group y_channel y_row y_column"
     " z z_group z_channel z_row z_column"  # a third value: a second summand, saved inputs, factors
     " bits bits_group bits_channel bits_row"
-    " pool_bits pool_bits_group pool_bits_channel pool_bits_row"  # of the pool after a convolution, in its gradients
+    " pool_bits pool_bits_group pool_bits_channel pool_bits_row"  # of the pool in a norm or a convolution
     " spread"  # the window's size, where a tile of x is unpooled from z; else 0
     " fused local"  # fused: the address of a row that goes on with each tile; local: y is that tile, not a plane
     " mode near accumulate relu flat"  # flat: a convolution of one pixel, whose rows are the groups of images

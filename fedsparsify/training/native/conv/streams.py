@@ -25,6 +25,7 @@ Mask = NDArray[np.bool_]
 
 NEAR_BYTES = 28 << 10  # of a block's inputs: they stay in the first-level cache
 FAR_BYTES = 256 << 10  # the same for values of one pixel, of which a visit reads little: in the second-level cache
+MANY = 24  # survivors of a visit, on average, from which on they are taken four at a time
 VISIT = 12  # survivors that a visit should have at least: it loads and stores a tile of sums
 TILE = 4  # rows and columns
 
@@ -43,6 +44,11 @@ class Stream:
     def blocks(self) -> int:
         """How many blocks it has."""
         return -(-self.inputs // self.block)
+
+    @property
+    def by_four(self) -> bool:
+        """Whether survivors are taken four at a time: not where visits have few."""
+        return self.offsets.size >= MANY * self.counts.size
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,19 @@ from numba import types
 from numba.extending import intrinsic
 
 from ....native.simd import I64, Emitter, Values, sides
-from .tiles import bit_bytes, larger_or_nan, load_bits, positive, store_bits
+from .tiles import bit_bytes, larger_or_nan, load_bits, positive, store_bits, store_window
 
 Compute = Callable[[Emitter, Values, Values, Values], Values]
+Steps = Callable[[Emitter], list[int]]
 CHAINS = 4  # sums that grow at the same time: an addition takes about as many cycles
 
 
-def along(compute: Compute, sums: int = 0) -> Any:
+def along(compute: Compute, sums: int = 0, steps: Steps | None = None) -> Any:
     """A function of `count` consecutive vectors: `compute(emitter, places, numbers, sums)` for each of them.
 
     In numba code it takes the vectors' first addresses and float factors as tuples. `sums` vectors, whose addresses
-    come last among the places, are loaded before and stored afterwards; `compute` gives their next values.
+    come last among the places, are loaded before and stored afterwards; `compute` gives their next values. `steps` says
+    by how many bytes the other places move, if not by one vector each.
     """
 
     @intrinsic
@@ -37,15 +39,19 @@ def along(compute: Compute, sums: int = 0) -> Any:
             def body(state: Values) -> Values:
                 now, totals = state[: len(moving)], state[len(moving) :]
                 totals = [*compute(e, now, factors, totals[:sums]), *totals[sums:]]
-                return [*(e.at(place, e.bytes) for place in now), *totals]
+                return [*advanced(now), *totals]
 
             def several(state: Values) -> Values:
                 now, totals = state[: len(moving)], state[len(moving) :]
                 for k in range(0, chains * sums, sums):
                     totals[k : k + sums] = compute(e, now, factors, totals[k : k + sums])
-                    now = [e.at(place, e.bytes) for place in now]
+                    now = advanced(now)
                 return [*now, *totals]
 
+            def advanced(now: Values) -> Values:
+                return [e.at(place, step) for place, step in zip(now, moves, strict=True)]
+
+            moves = steps(e) if steps else [e.bytes] * len(moving)
             chains = CHAINS if sums else 1
             idle = [e.constant(0.0)] * (sums * (chains - 1))
             state = [*moving, *(e.load(place) for place in held), *idle]
@@ -146,6 +152,19 @@ def _norm_relu(e: Emitter, places: Values, numbers: Values, sums: Values) -> Val
     return sums
 
 
+def _norm_add(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    """Numbers: scale, shift."""
+    e.store(e.builder.fadd(e.fma(e.load(places[1]), numbers[0], numbers[1]), e.load(places[2])), places[0])
+    return sums
+
+
+def _norm_add_relu(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    """Numbers: scale, shift."""
+    sum = e.builder.fadd(e.fma(e.load(places[1]), numbers[0], numbers[1]), e.load(places[2]))
+    e.store(positive(e, sum), places[0])
+    return sums
+
+
 def _active(e: Emitter, x: Any, gradient: Any, numbers: Values) -> Any:
     return _where_positive(e, e.fma(x, numbers[0], numbers[1]), gradient)
 
@@ -180,13 +199,59 @@ def _norm_back(relu: bool, accumulates: bool) -> Compute:
     return compute
 
 
+def _square(e: Emitter, upper: Any, lower: Any) -> Values:
+    """A square of 2 × 2 vectors, in two rows."""
+    return [e.load(e.at(row, k * e.bytes)) for row in (upper, lower) for k in (0, 1)]
+
+
+def _spread(e: Emitter, gradient: Any, bits: Any) -> Values:
+    """The gradient after a pool of 2 × 2, where the bits say that the maximum was."""
+    flags = (load_bits(e, e.at(bits, k * bit_bytes(e.lanes))) for k in range(4))
+    return [e.builder.select(flag, gradient, e.constant(0.0)) for flag in flags]
+
+
+def _norm_pool(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    """Places: pooled value, two rows of the input, bits. Numbers: scale, shift."""
+    pooled, upper, lower, bits = places
+    store_window(e, [e.fma(x, numbers[0], numbers[1]) for x in _square(e, upper, lower)], pooled, bits)
+    return sums
+
+
+def _norm_pool_back_sums(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    """Places: pooled gradient, two rows of the input, bits. Numbers: mean. Sums: as without a pool."""
+    pooled, upper, lower, bits = places
+    total, product = sums
+    for gradient, x in zip(_spread(e, e.load(pooled), bits), _square(e, upper, lower), strict=True):
+        total = e.builder.fadd(total, gradient)
+        product = e.fma(gradient, e.builder.fsub(x, numbers[0]), product)
+    return [total, product]
+
+
+def _norm_pool_back(e: Emitter, places: Values, numbers: Values, sums: Values) -> Values:
+    """Places: two rows where it goes, pooled gradient, two rows of the input, bits. Numbers: as without a pool."""
+    *rows, pooled, upper, lower, bits = places
+    targets = [e.at(row, k * e.bytes) for row in rows for k in (0, 1)]
+    gradients = _spread(e, e.load(pooled), bits)
+    for target, gradient, x in zip(targets, gradients, _square(e, upper, lower), strict=True):
+        e.store(e.fma(gradient, numbers[0], e.fma(x, numbers[2], numbers[3])), target)
+    return sums
+
+
+def _squares(before: int) -> Steps:
+    """The steps of so many rows, a pooled value, two rows and four words of bits, from a square to the next."""
+    return lambda e: [*[2 * e.bytes] * before, e.bytes, 2 * e.bytes, 2 * e.bytes, 4 * bit_bytes(e.lanes)]
+
+
 copy, accumulate, relu = along(_copy), along(_accumulate), along(_relu)
 relu_back, relu_back_accumulate = along(_relu_back), along(_relu_back_accumulate)
 add, add_relu = along(_add), along(_add_relu)
 multiply, multiply_accumulate, clear = along(_multiply), along(_multiply_accumulate), along(_clear)
 norm_sum, norm_squares = along(_norm_sum, 1), along(_norm_squares, 1)
 norm, norm_relu = along(_norm), along(_norm_relu)
+norm_add, norm_add_relu = along(_norm_add), along(_norm_add_relu)
 norm_back_sums, norm_relu_back_sums = along(_norm_back_sums, 2), along(_norm_relu_back_sums, 2)
+norm_pool, norm_pool_back = along(_norm_pool, 0, _squares(0)), along(_norm_pool_back, 0, _squares(2))
+norm_pool_back_sums = along(_norm_pool_back_sums, 2, _squares(0))
 norm_back, norm_relu_back = along(_norm_back(False, False)), along(_norm_back(True, False))
 norm_back_accumulate, norm_relu_back_accumulate = along(_norm_back(False, True)), along(_norm_back(True, True))
 
