@@ -97,9 +97,11 @@ class Worker:
 
 
 def busy_seconds() -> float:
-    """Processor time that all processes have taken since the machine started."""
-    user, nice, system = map(int, Path("/proc/stat").read_text().split(maxsplit=4)[1:4])
-    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
+    """Time that all processes have taken of the cores on which this one may run, since the machine started."""
+    cores = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+    lines = (line.split() for line in Path("/proc/stat").read_text().splitlines())
+    ticks = sum(sum(map(int, words[1:4])) for words in lines if words[0] in cores)
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def wait_for_quiet() -> None:

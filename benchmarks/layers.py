@@ -49,7 +49,7 @@ def lines_of(model: Path, sample: tuple[int, ...], samples: int, lanes: int | No
     out = engine.run(batch)
     planner = engine._planner
     shapes = planner.shapes(planner.sample_shape(sample))
-    lines = {step.name: _line(step, shapes, samples) for step in planner.steps}
+    lines = {step.name: _line(step, shapes, samples) for step in planner.steps(planner.sample_shape(sample))}
     made: dict[str, Line] = {}
     for job in engine._plans[batch.shape].jobs:
         seconds = time_rows(engine, job, batch.ctypes.data, out.ctypes.data)
@@ -62,7 +62,7 @@ def lines_of(model: Path, sample: tuple[int, ...], samples: int, lanes: int | No
 def time_rows(engine: Engine, job: Job, x: int, y: int) -> NDArray[np.float64]:
     """Median seconds of each row of a job."""
     program, arena = job.program, job.program.arena()
-    headers = [program._headers[0].copy() for _ in program.tables[0]]
+    headers = [program.headers[0].copy() for _ in program.tables[0]]
     for k, header in enumerate(headers):
         header[:2] = header[0] + k * program.tables[0].itemsize, 1
 

@@ -17,6 +17,7 @@ NETWORKS = (
     "resnet50",
     "mobilenet_v2",
     "mobilenet_v3_large",
+    "mobilenet_v3_small",
     "efficientnet_b0",
     "regnet_x_400mf",
     "convnext_tiny",

@@ -60,7 +60,7 @@ class Code:
         module = import_module(code.module)
         functions = [_function(entry, made_of(code)) for entry in module.entries(lanes)]
         if not all(_kept(function) for function in functions):
-            notice(f"the {code.name} kernels are compiled for this processor, once: ten seconds to two minutes.")
+            notice(f"compiling the kernels for {code.name}, once on this machine: ten seconds to two minutes.")
         self._made = [_compiled(*pair) for pair in zip(functions, code.words, strict=True)]
         self._names = [made.fndesc.llvm_func_name for made in self._made]
 

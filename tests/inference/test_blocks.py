@@ -226,3 +226,13 @@ def test_all_widths(block, lanes):
     engine = Engine(model_of(module), 1, trace(module, sample=block.sample), lanes)
     for count in (1, 3, 25):
         assert near(engine.run(x[:count]), expected[:count])
+
+
+def test_tokens_of_any_number_fill_the_lanes():
+    """A class token joins its tokens in one row, whose lanes lie side by side."""
+    torch.manual_seed(3)
+    module = Transformer().eval()
+    engine = Engine(model_of(module), 1, trace(module, sample=module.sample), lanes=16)
+    text = engine.explain((1, *module.sample))
+    assert "level of 1 × 16 blocks" in text
+    assert "24 × 1 × 17 in blocks of 1 × 2" in text

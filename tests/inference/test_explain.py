@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from fedsparsify.graph import Node
 from fedsparsify.inference import Engine
 from fedsparsify.model import Layout, SparseModel, TensorSpec
+from fedsparsify.native.machine import lanes_here
+
+pytestmark = [] if lanes_here() == 16 else pytest.mark.slow  # other widths than this machine's are compiled first
 
 STEPS = """\
-steps: input is 1 × 4 × 4
-  c: Conv(input) → 2 × 4 × 4, 2 of 18 weights
-  p: Pool(c) → 2 × 2 × 2
+steps: input is 1 × 8 × 8
+  c: Conv(input) → 2 × 8 × 8, 2 of 18 weights
+  p: Pool(c) → 2 × 4 × 4
 """
 LAYOUT = """\
-  level of 2 × 2 blocks, samples at a time: 1
-    input: 1 × 4 × 4 in blocks of 2 × 2, halo [1, 1] [1, 1], from float 16
+  level of 4 × 4 blocks, samples at a time: 1
+    input: 1 × 8 × 8 in blocks of 2 × 2, halo [1, 1] [1, 1], from float 16
 """
 
 
@@ -30,11 +34,11 @@ def engine() -> Engine:
         Node("relu", "r", ("c",)),
         Node("max_pool2d", "p", ("r",), {}, pool),
     ]
-    return Engine(model, 1, nodes, lanes=4, kernels="sparse")
+    return Engine(model, 1, nodes, lanes=16, kernels="sparse")
 
 
 def test_each_stage_is_shown() -> None:
-    text = engine().explain((1, 1, 4, 4))
+    text = engine().explain((1, 1, 8, 8))
     assert text.startswith(STEPS)
     assert LAYOUT in text
     rows = text.partition("rows of worker 0:\n")[2].splitlines()
@@ -43,10 +47,10 @@ def test_each_stage_is_shown() -> None:
 
 
 def test_explaining_changes_nothing() -> None:
-    batch = np.random.default_rng(0).standard_normal((9, 1, 4, 4)).astype(np.float32)
+    batch = np.random.default_rng(0).standard_normal((9, 1, 8, 8)).astype(np.float32)
     usual, explained = engine(), engine()
     expected = usual.run(batch)
-    assert "program for samples: 4, workers: 1" in explained.explain(batch.shape)
+    assert "program for samples: 16, workers: 1" in explained.explain(batch.shape)
     taken = explained._memory.taken
     explained.explain(batch.shape)
     assert explained._memory.taken == taken

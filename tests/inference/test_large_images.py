@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from test_engine import agree, engine_of, enliven, every_width
+from conftest import every_width
+from test_engine import agree, engine_of, enliven
 from torch import nn
 from torch.nn.functional import relu6
 
 from fedsparsify.inference.frontend.fusion import fuse
 from fedsparsify.inference.frontend.steps import Conv
 from fedsparsify.inference.kernels.program_table import Kind
+from fedsparsify.inference.kernels.tiles import line_tile
 from fedsparsify.inference.layout.block_cost import blocks_pay
 from fedsparsify.inference.layout.levels import levels_of
 from fedsparsify.networks import model_of
@@ -56,6 +58,34 @@ def test_one_image_keeps_the_finest_grid() -> None:
     grids = {step.name: level.grid for level in levels for step in level.steps if isinstance(step, Conv)}
     assert {shapes[name][1] for name in grids} == {112, 56, 28, 1}
     assert {grid for name, grid in grids.items() if shapes[name][1] > 1} == {(4, 4)}
+
+
+def large_kernel() -> nn.Module:
+    """A 7 × 7 depthwise layer on images of 7 × 7 pixels, then 1 × 1 layers and the next of them."""
+    wide = nn.Conv2d(64, 256, 1), nn.GELU(), nn.Conv2d(256, 64, 1)
+    spatial = (nn.Conv2d(64, 64, 7, padding=3, groups=64) for _ in range(2))
+    return nn.Sequential(next(spatial), *wide, next(spatial), nn.Flatten(), nn.Linear(64 * 49, 7))
+
+
+def test_a_finer_grid_follows_where_it_saves_more_than_moves_take() -> None:
+    module = large_kernel().eval()
+    steps = fuse(trace(module), model_of(module).tensors())
+    levels = levels_of(steps.steps, steps.shapes((64, 7, 7)), lanes=16, single=True)
+    assert [(level.grid, len(level.steps)) for level in levels] == [((2, 2), 1), ((4, 4), 3), ((2, 2), 1), ((1, 1), 2)]
+
+
+@every_width
+def test_levels_back_and_forth(lanes: int) -> None:
+    torch.manual_seed(0)
+    module = enliven(large_kernel(), 0.5)
+    agree(module, engine_of(module, lanes), 1, 64, 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "lanes", "tile"), [(13, 16, 13), (25, 8, 13), (50, 4, 13), (16, 16, 16), (196, 16, 16), (12, 16, 8)]
+)
+def test_tiles_of_lines(vectors: int, lanes: int, tile: int) -> None:
+    assert line_tile(vectors, lanes) == tile
 
 
 def test_large_images_are_served_one_by_one() -> None:

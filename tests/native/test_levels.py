@@ -101,7 +101,7 @@ def test_compiling_is_announced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
     (tmp_path / "announced.py").write_text("def entries(lanes):\n    return [lambda a, b: None]\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    said = "the some kernels are compiled for this processor, once"
+    said = "compiling the kernels for some, once on this machine"
     with pytest.warns(Notice, match=said):
         codegen.Code(code_images.CodeImage("some", "announced", (2,), ()), 4)
 

@@ -25,8 +25,6 @@ from .steps import Constant, Part, Relayout, Step
 from .views import Atom, View, line
 
 SIZES = ("stride", "padding", "dilation")
-# References that build arrays of windows and padding, which the output's size does not bound.
-WINDOWED = ("conv1d", "conv2d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")
 
 
 def image_of(shape: Sequence[int]) -> Shape:
@@ -56,7 +54,7 @@ class ViewFusion(Fusion):
         if not all(name in self.constants for name in node.inputs) or node.op in ("constant", "parameter"):
             OPERATIONS[node.op].lower(node, cast(FrontEnd, self))
             return
-        if node.op in WINDOWED:
+        if OPERATIONS[node.op].windowed:
             raise ModelError(f"{node.op} of a value that all samples have alike. Replace it by its result.")
         shape = self.shape_of(node.output)
         self.memory.expect(32 * prod(shape), f"layer {node.output!r}")
@@ -274,7 +272,7 @@ class ViewFusion(Fusion):
         """The step that gives the network's output, its entries in order."""
         shape = self.shape_of(value)
         view = self.view(value)
-        if view.places == View.of("", view.base, shape).places and view.step != INPUT:
+        if view.whole and view.places == View.of("", view.base, shape).places and view.step != INPUT:
             return view.step
         base = image_of(shape) if len(shape) <= 3 else (shape[0], 1, prod(shape[1:]))
         return self.copied(value, view, [0], base).step

@@ -48,6 +48,7 @@ def calibrate(graph: Sequence[Node], tensors: Mapping[str, Floats | Survivors], 
     """Measure every layer on the samples, and choose the parts of the network to compute in whole numbers."""
     network = fuse(graph, tensors)
     places = {network.names[node.output]: place for place, node in enumerate(graph)}  # the last node of each step
+    named = _layer_names(graph, network.names)
     layers: list[LayerError] = []
     parts: list[dict[str, object]] = []
     run: list[tuple[Step, Range]] = []  # of the part that grows, each step with the range of its results
@@ -67,7 +68,7 @@ def calibrate(graph: Sequence[Node], tensors: Mapping[str, Floats | Survivors], 
         place = places[step.name]
         if not clean_cut(graph, place) and place < len(graph) - 1:
             close(known) if run else None
-            layers.append(LayerError(step.name, None, "other layers read values from before it, too"))
+            layers.append(LayerError(named[step.name], None, "other layers read values from before it, too"))
             before = ""
             continue
         result = _float(graph, tensors, known, place, value)
@@ -77,7 +78,7 @@ def calibrate(graph: Sequence[Node], tensors: Mapping[str, Floats | Survivors], 
             nodes = cut(graph, known, place)
             ranges = {INPUT: _range(value), step.name: _range(result)}
             error, reason = _error(Part(nodes, ranges), tensors, value, result)
-        layers.append(LayerError(step.name, error, reason or ""))
+        layers.append(LayerError(named[step.name], error, reason or ""))
         if reason is None and (run or isinstance(step, Conv)):
             if not run:
                 first, entry = known, _range(value)
@@ -87,6 +88,19 @@ def calibrate(graph: Sequence[Node], tensors: Mapping[str, Floats | Survivors], 
         known, value, before = place, result, step.name
     close(known)
     return Calibrated(parts, layers)
+
+
+def _layer_names(graph: Sequence[Node], steps: Mapping[str, str]) -> dict[str, str]:
+    """Step → the name that the network's author gave the layer; without tensors, its operation and the layer before."""
+    owners: dict[str, str] = {}
+    others: dict[str, str] = {}
+    before = ""
+    for node in graph:
+        step = steps[node.output]
+        if owner := next((name.rpartition(".")[0] for name in node.tensors.values()), ""):
+            before = owners.setdefault(step, owner)
+        others.setdefault(step, f"{node.op} after {before}" if before else node.op)
+    return others | owners
 
 
 def _float(graph: Sequence[Node], tensors: Mapping[str, Floats | Survivors], start: int, end: int, x: Floats) -> Floats:

@@ -39,7 +39,7 @@ def unsupported(step: Step) -> str | None:
             return None
         case Pool():
             return None if step.bare else "it is no largest-value pool of 2 × 2 pixels"
-    return f"{type(step).__name__} is computed in float"
+    return "it has no form in whole numbers"
 
 
 def check_row(steps: Sequence[Step], ranges: Mapping[str, Range]) -> str | None:

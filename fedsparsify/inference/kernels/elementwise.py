@@ -7,6 +7,7 @@ from typing import Any
 from ...native.compiled import compiled
 from ...native.pointers import floats
 from .activations import activation
+from .gate_simd import combine_vectors
 
 
 @compiled
@@ -41,32 +42,16 @@ def activate(width: Any, op: Any, arena: Any) -> None:
         for i in range(op.rows):
             source = floats(arena + 4 * (op.source + c * op.source_channel + i * op.source_row))
             target = floats(arena + 4 * (op.target + c * op.target_channel + i * op.target_row))
-            for lane in range(op.columns * len(width)):
-                target[lane] = activation(op.activation, source[lane], op.slope)
+            activation(op.activation, target, source, op.columns * len(width), op.slope)
 
 
 @compiled
 def gate(width: Any, op: Any, arena: Any) -> None:
     """The product or sum of two values, then a clamp; the second may have one pixel for all of the first."""
-    lanes = len(width)
+    step = 0 if op.gated else 4 * len(width)
     for c in range(op.channels):
         for i in range(op.rows):
             source = arena + 4 * (op.source + c * op.source_channel + i * op.source_row)
             target = arena + 4 * (op.target + c * op.target_channel + i * op.target_row)
-            second = arena + 4 * (op.second + c * op.second_channel)
-            if op.gated == 0:
-                _combine(op, source, second + 4 * i * op.second_row, target, op.columns * lanes)
-            else:
-                for j in range(op.columns):
-                    _combine(op, source + 4 * j * lanes, second, target + 4 * j * lanes, lanes)
-
-
-@compiled
-def _combine(op: Any, source: Any, second: Any, target: Any, count: Any) -> None:
-    a, b, made = floats(source), floats(second), floats(target)
-    if op.product == 1:
-        for k in range(count):
-            made[k] = min(max(a[k] * b[k], op.low), op.high)
-    else:
-        for k in range(count):
-            made[k] = min(max(a[k] + b[k], op.low), op.high)
+            second = arena + 4 * (op.second + c * op.second_channel + (0 if op.gated else i * op.second_row))
+            combine_vectors(width, target, source, second, step, op.columns, op.product, op.low, op.high)

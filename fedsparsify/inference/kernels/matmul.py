@@ -59,31 +59,41 @@ def matmul(width: Any, op: Any, arena: Any, indices: Any) -> None:
 def _pack_left(
     op: Any, arena: Any, packed: Any, by_row: Any, by_column: Any, turned: Any, height: Any, down: Any, depth: Any
 ) -> None:
-    """Eight rows side by side, times the factor."""
+    """Eight rows side by side, times the factor; channel by channel, as pixels of a channel lie close together."""
     source, made, rows, columns = floats(arena + 4 * op.source), floats(packed), ints(by_row), ints(by_column)
-    for i in range(down):
-        block = (i // 8) * 8 * depth + i % 8
+    factor = op.slope
+    if turned == 0:
         for k in range(depth):
-            if i >= height:
-                made[block + 8 * k] = f32(0)
-            elif turned == 0:
-                made[block + 8 * k] = source[rows[i] + columns[k]] * op.slope
-            else:
-                made[block + 8 * k] = source[rows[k] + columns[i]] * op.slope
+            channel = columns[k]
+            for i in range(height):
+                made[(i // 8) * 8 * depth + 8 * k + i % 8] = source[rows[i] + channel] * factor
+    else:
+        for i in range(height):
+            channel, block = columns[i], (i // 8) * 8 * depth + i % 8
+            for k in range(depth):
+                made[block + 8 * k] = source[rows[k] + channel] * factor
+    for i in range(height, down):
+        for k in range(depth):
+            made[(i // 8) * 8 * depth + 8 * k + i % 8] = f32(0)
 
 
 @compiled
 def _pack_right(
     base: Any, packed: Any, by_row: Any, by_column: Any, turned: Any, depth: Any, breadth: Any, across: Any
 ) -> None:
-    """Row after row, filled up with zeros."""
+    """Row after row, filled up with zeros; channel by channel as above."""
     source, made, rows, columns = floats(base), floats(packed), ints(by_row), ints(by_column)
-    for k in range(depth):
+    if turned == 0:
         for j in range(breadth):
-            if turned == 0:
-                made[k * across + j] = source[rows[k] + columns[j]]
-            else:
-                made[k * across + j] = source[rows[j] + columns[k]]
+            channel = columns[j]
+            for k in range(depth):
+                made[k * across + j] = source[rows[k] + channel]
+    else:
+        for k in range(depth):
+            channel, row = columns[k], k * across
+            for j in range(breadth):
+                made[row + j] = source[rows[j] + channel]
+    for k in range(depth):
         for j in range(breadth, across):
             made[k * across + j] = f32(0)
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from ...native.compiled import compiled
 from ...native.exponential import exponential
-from ...native.pointers import floats, ints
+from ...native.pointers import floats
+from .gate_simd import sum_vectors
 
 f32 = np.float32
 
@@ -48,15 +49,17 @@ def norm(width: Any, op: Any, arena: Any, params: Any) -> None:
     scale, shift = floats(params + 4 * op.params), floats(params + 4 * (op.params + op.channels))
     middle, spread = floats(arena + 4 * op.workspace), floats(arena + 4 * (op.workspace + count))
     for i in range(op.rows):
+        # Sums of differences: equal values have exactly their mean, and a common offset costs no digits.
+        first = floats(arena + 4 * (op.source + i * op.source_row))
         for k in range(count):
             middle[k] = f32(0)
             spread[k] = f32(0)
         for c in range(op.channels):
             source = floats(arena + 4 * (op.source + c * op.source_channel + i * op.source_row))
             for k in range(count):
-                middle[k] += source[k]
+                middle[k] += source[k] - first[k]
         for k in range(count):
-            middle[k] *= share
+            middle[k] = first[k] + middle[k] * share
         for c in range(op.channels):
             source = floats(arena + 4 * (op.source + c * op.source_channel + i * op.source_row))
             for k in range(count):
@@ -75,23 +78,12 @@ def norm(width: Any, op: Any, arena: Any, params: Any) -> None:
 @compiled
 def mean(width: Any, op: Any, arena: Any, params: Any, indices: Any) -> None:
     """The sum of each image's pixels, times scale plus shift, clamped, into all `cells` lanes of the image."""
-    lanes = len(width)
+    lanes, mask = len(width), 0 if op.lane_mask < 0 else indices + 4 * op.lane_mask
     scale, shift = floats(params + 4 * op.params), floats(params + 4 * (op.params + op.channels))
     for c in range(op.channels):
-        target = floats(arena + 4 * (op.target + c * op.target_channel))
-        for lane in range(lanes):
-            target[lane] = f32(0)
-        for i in range(op.rows):
-            row = arena + 4 * (op.source + c * op.source_channel + i * op.source_row)
-            for j in range(op.columns):
-                source = floats(row + 4 * j * lanes)
-                if op.lane_mask < 0:
-                    for lane in range(lanes):
-                        target[lane] += source[lane]
-                else:
-                    mask = ints(indices + 4 * (op.lane_mask + (i * op.columns + j) * lanes))
-                    for lane in range(lanes):
-                        target[lane] += source[lane] if mask[lane] != 0 else f32(0)
+        sums, source = arena + 4 * (op.target + c * op.target_channel), arena + 4 * (op.source + c * op.source_channel)
+        sum_vectors(width, sums, source, 4 * op.source_row, op.rows, op.columns, mask)
+        target = floats(sums)
         first = 0
         while first < lanes:  # a range with a step would make numba add a check for zero, and no code image
             total = f32(0)

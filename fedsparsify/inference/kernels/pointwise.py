@@ -7,15 +7,18 @@ from typing import Any
 from ...native.compiled import compiled, inlined
 from ...native.pointers import floats
 from .pointwise_simd import pointwise_tile
-from .tiles import LINE_TILE, SHORT_LINE_TILE
+from .tiles import LINE_TILE, SHORT_LINE_TILE, TOKEN_TILE
 
-LONG, SHORT = (0,) * LINE_TILE, (0,) * SHORT_LINE_TILE
+LONG, MIDDLE, SHORT = (0,) * LINE_TILE, (0,) * TOKEN_TILE, (0,) * SHORT_LINE_TILE
 
 
 @inlined
 def pointwise(width: Any, op: Any, arena: Any, stream: Any, params: Any, indices: Any) -> None:
-    """Tiles of 16 vectors and, where fewer than nine are left or registers are few, of eight; the last one overlaps."""
+    """Tiles of 16 vectors and, where fewer than nine are left, of eight; or of 13 or 8 only. The last one overlaps."""
     start = 0
+    if op.tile_vectors == TOKEN_TILE:
+        start = op.vectors
+        _lines(width, MIDDLE, op, arena, stream, params, indices, 0, start)
     if op.tile_vectors == LINE_TILE:
         start = op.vectors // LINE_TILE * LINE_TILE
         if op.vectors - start > SHORT_LINE_TILE:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 TILES = ((4, 4), (2, 4), (2, 2), (1, 4), (1, 2), (1, 1))  # rows × columns; a tile's number is its index
 TILE_4X4, TILE_2X4, TILE_2X2, TILE_1X4, TILE_1X2, TILE_1X1 = range(len(TILES))
 STRIDED_TILES = (TILES[TILE_2X4], TILES[TILE_1X1])  # the two that strided convolutions have code for
-LINE_TILE, SHORT_LINE_TILE = 16, 8  # vectors of the tiles of 1 × 1 convolutions on blocks without a halo
+# Vectors of the tiles of 1 × 1 convolutions on blocks without a halo. 197 tokens are 13, 25 or 50 vectors.
+LINE_TILE, TOKEN_TILE, SHORT_LINE_TILE = 16, 13, 8
 WEIGHT_COST = 2.5  # of a weight besides its products, in products
 
 
@@ -20,8 +21,17 @@ def tile_for(block: tuple[int, int], lanes: int, stride: tuple[int, int] = (1, 1
 
 
 def line_tile(vectors: int, lanes: int) -> int:
-    """The tile of a 1 × 1 convolution on so many vectors end to end; AVX2 has registers for the short one only."""
-    return LINE_TILE if vectors >= LINE_TILE and lanes != 8 else SHORT_LINE_TILE
+    """The tile of a 1 × 1 convolution on so many vectors end to end; AVX2 has no registers for the long one."""
+    tiles = (TOKEN_TILE, SHORT_LINE_TILE) if lanes == 8 else (LINE_TILE, TOKEN_TILE, SHORT_LINE_TILE)
+    usable = [tile for tile in tiles if tile <= vectors] or [SHORT_LINE_TILE]
+    return min(usable, key=lambda tile: _line_cost(tile, vectors))
+
+
+def _line_cost(tile: int, vectors: int) -> float:
+    """What a weight costs in all tiles; a short one follows long ones where that is enough."""
+    count, rest = divmod(vectors, tile)
+    last = SHORT_LINE_TILE if tile == LINE_TILE and rest <= SHORT_LINE_TILE else tile
+    return count * (tile + WEIGHT_COST) + (last + WEIGHT_COST if rest else 0)
 
 
 def covering_cost(block: tuple[int, int], lanes: int, stride: tuple[int, int] = (1, 1)) -> float:

@@ -30,8 +30,9 @@ GRIDS: dict[int, tuple[tuple[Pair, ...], ...]] = {  # of each level: the usual o
 FREE = (Relayout, Constant, MatMul, Norm, Softmax)  # steps that fit any grid, as they need no neighbours
 DENSE_ENOUGH = 0.2  # density from which Winograd's larger tile takes less time than the weights that are left
 COMFORTABLE = 4  # pixels per side of a block below which a batch is better served by a coarser grid
-ROUNDINGS = (1, 2, 4, 8)
+ROUNDINGS = (1, 2, 4, 8, 16)
 WASTE = 1.2  # factor by which rounding may lengthen a block's side
+MOVE_PRODUCTS = 32  # vectors of products that take as long as moving a float to another level and another one back
 MOST_WASTE = 1.5  # the same of one image, whose next coarser grid leaves three quarters of the lanes idle
 
 
@@ -89,9 +90,30 @@ def _levels_of_one(steps: Sequence[Step], shapes: dict[str, Shape], grids: Seque
     levels, start = [], 0
     while start < len(steps):
         trials = (_level(steps[start:], shapes, grid, 1, waste) for grid in grids for waste in (WASTE, MOST_WASTE))
-        levels.append(next(level for level in trials if level.steps))
+        level = next(level for level in trials if level.steps)
+        levels.append(_cut(level, shapes, grids[0]))
         start += len(levels[-1].steps)
     return levels
+
+
+def _cut(level: Level, shapes: dict[str, Shape], finest: Pair) -> Level:
+    """A level of a coarse grid, up to where the finest serves layers that save more than moving their input takes."""
+    if level.grid[0] * level.grid[1] >= finest[0] * finest[1]:
+        return level
+    for start in range(1, len(level.steps)):
+        first = level.steps[start]
+        if isinstance(first, Conv) and shapes[first.name][1:] != (1, 1):
+            finer = _level(level.steps[start:], shapes, finest, 1, WASTE)
+            saved = sum(
+                step.weight.places.size * (prod(level.blocks[step.name]) - prod(finer.blocks[step.name]))
+                for step in finer.steps
+                if isinstance(step, Conv)
+            )
+            if saved > MOVE_PRODUCTS * prod(shapes[first.inputs[0]]):
+                kept = level.steps[:start]
+                blocks = {name: level.blocks[name] for step in kept for name in (*step.inputs, step.name)}
+                return Level(level.grid, kept, blocks, gates=level.gates)
+    return level
 
 
 def mostly_dense(steps: Sequence[Step], shapes: dict[str, Shape]) -> bool:
@@ -196,13 +218,15 @@ def _fit(
 def _in_line(step: Step, shapes: dict[str, Shape]) -> bool:
     """Whether a step works pixel by pixel, or anyhow, on values of one row."""
     plain = not isinstance(step, Conv) or (step.weight.shape[2:] == step.stride == (1, 1) and step.padding == (0, 0))
-    return plain and not isinstance(step, Pool) and all(shapes[name][1] == 1 for name in (*step.inputs, step.name))
+    read = () if isinstance(step, Relayout) else step.inputs
+    return plain and not isinstance(step, Pool) and all(shapes[name][1] == 1 for name in (*read, step.name))
 
 
 def _free_block(step: Step, shapes: dict[str, Shape], blocks: dict[str, Pair], grid: Pair) -> Pair | None:
     """The block of a step that fits any grid: an input's, where it has its pixels; no single pixels or lines."""
     made = shapes[step.name][1:]
-    if prod(made) == 1 or (made[0] == 1 and grid[0] > 1):
+    beside = isinstance(step, Constant) and grid[0] == 1  # a class token, which joins others that lie in one row
+    if (prod(made) == 1 and not beside) or (made[0] == 1 and grid[0] > 1):
         return None
     alike = [blocks[name] for name in step.inputs if shapes[name][1:] == made]
     return alike[0] if alike else _block(shapes[step.name], grid, 1)

@@ -84,4 +84,5 @@ class ProgramBuilder:
             self._expect(floats, needed + workspace, f"layer {step.name!r}")
             return measure(layers, floats, self.block.lanes, far=self.block.single)
 
-        return choose(step, source, target, self.kernel_option, measured, self.block.single)
+        depth = sum(isinstance(other, Conv) for other in self.steps)
+        return choose(step, source, target, self.kernel_option, measured, self.block.single, depth)

@@ -19,6 +19,7 @@ from ..layout.storage import SMALL, Storage
 from .weight_streams import channel_blocks, pairs_pay, small_blocks
 
 SURELY_SPARSE, SURELY_DENSE = 0.15, 0.8  # densities outside of which nothing needs to be measured
+DEEP = 24  # convolutions, beyond which a dense network is computed without Winograd's transforms: see _dense_choice
 CLEARLY = 0.9  # dense weights drive other layers' weights out of the caches, which a layer measured alone does not show
 KERNEL_OPTIONS = ("auto", "sparse", "dense")  # what a user may ask for
 
@@ -36,13 +37,16 @@ class KernelChoice:
 Measure = Callable[[Sequence[KernelChoice]], Sequence[float]]  # seconds that each choice takes
 
 
-def choose(step: Conv, source: Storage, target: Storage, option: str, measure: Measure, single: bool) -> KernelChoice:
-    """The kernel to take; `auto` measures where both kinds could be the faster one."""
+def choose(
+    step: Conv, source: Storage, target: Storage, option: str, measure: Measure, single: bool, depth: int
+) -> KernelChoice:
+    """The kernel to take in a network of `depth` convolutions; `auto` measures where both kinds could be the faster."""
     if source.pixel_lane:
         return KernelChoice(Kind.PIXEL_LANE)
     tile = TILES[tile_for(target.block, source.lanes, step.stride)]
     sparse = KernelChoice(Kind.SPARSE, channel_blocks(step, tile, source.lanes), pairs_pay(step, tile))
-    dense = _dense_choice(step, target)
+    exact = depth > DEEP and option != "dense" and step.weight.density > SURELY_DENSE
+    dense = _dense_choice(step, target, not exact)
     if is_pointwise(step, source):
         line = 1, line_tile(prod(source.block), source.lanes)
         sparse = KernelChoice(Kind.POINTWISE, channel_blocks(step, line, source.lanes))
@@ -72,9 +76,13 @@ def can_pool(choice: KernelChoice, step: Conv, target: Storage) -> bool:
     return choice.kind in (Kind.WINOGRAD, Kind.SMALL, Kind.SPARSE) and not any(side % 2 for side in sides)
 
 
-def _dense_choice(step: Conv, target: Storage) -> KernelChoice | None:
-    """A dense kernel, where there is one that the sparse kernel does not match at full density."""
-    if winograd_fits(step) and min(target.block) >= 4:
+def _dense_choice(step: Conv, target: Storage, winograd: bool) -> KernelChoice | None:
+    """A dense kernel, where there is one that the sparse kernel does not match at full density.
+
+    Winograd's transforms round three times as coarsely as plain sums, and the layers that follow multiply an error:
+    four such layers at the beginning of a dense inception_v3 took its logits 6e-4 from float64, plain sums 2e-4.
+    """
+    if winograd and winograd_fits(step) and min(target.block) >= 4:
         return KernelChoice(Kind.WINOGRAD, tile_columns=_tile_columns(target.block))
     return KernelChoice(Kind.DENSE) if step.groups == 1 and prod(target.block) <= SMALL else None
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from conftest import every_width
 from int8_reference import expected
 
 from fedsparsify.cli import cli
@@ -32,9 +33,6 @@ from fedsparsify.native.machine import lanes_here
 from fedsparsify.wire.artefact import load, load_facts, load_graph, save
 
 RANDOM = np.random.default_rng(5)
-widths = pytest.mark.parametrize(
-    "lanes", [pytest.param(lanes, marks=() if lanes == lanes_here() else pytest.mark.slow) for lanes in (16, 8, 4)]
-)
 
 
 class Drawn:
@@ -109,7 +107,7 @@ def in_integers(net: Drawn, batch: np.ndarray, lanes: int, threads: int) -> tupl
     return received, expected(made, shapes, batch).reshape(received.shape)
 
 
-@widths
+@every_width
 @NETWORKS
 def test_kernels_give_what_numpy_gives(make, lanes: int) -> None:
     net = make()
@@ -228,7 +226,7 @@ def test_what_integers_do_not_know_stays_float(tmp_path: Path) -> None:
     batch = RANDOM.standard_normal((20, *net.sample), np.float32)
     found = calibrate(net.nodes, net.tensors, batch)
     assert [(part["input"], part["output"]) for part in found.fact] == [(INPUT, "v2"), ("v3", "v5")]
-    assert [layer.name for layer in found.layers if layer.reason] == ["v3"]
+    assert [layer.name for layer in found.layers if layer.reason] == ["sigmoid after v2"]
     model = SparseModel.of(net.tensors)
     save(tmp_path / "m.fsz", model, {"graph": [node.to_json() for node in net.nodes], "int8": found.fact})
     wanted = Engine(model, 1, net.nodes).run(batch)
@@ -303,7 +301,7 @@ def test_export_by_the_command(tmp_path: Path) -> None:
         words = ["export", str(tmp_path / "m.fsz"), "--to", "int8", *more]
         result = CliRunner().invoke(cli, words, catch_exceptions=False)
         assert result.exit_code == 0, result.output
-        assert "v3 stays in float: Activation is computed in float" in result.output
+        assert "sigmoid after v2 stays in float: it has no form in whole numbers" in result.output
         assert "in whole numbers: 2 layers with weights" in result.output
     save(tmp_path / "m.fsz", SparseModel.of(net.tensors), {"graph": facts["graph"]})
     assert "give --samples" in str(CliRunner().invoke(cli, words[:4]).exception)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "fuzz")]
+TESTS = Path(__file__).parents[2]
+sys.path[:0] = [str(Path(__file__).parent), str(TESTS), str(TESTS / "fuzz")]
 
 import guard_pages  # noqa: E402
 import test_int8  # noqa: E402
