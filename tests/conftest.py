@@ -12,11 +12,17 @@ import pytest
 from fedsparsify.__main__ import main
 from fedsparsify.methods import METHODS
 from fedsparsify.model import Layout, SparseModel, TensorSpec
+from fedsparsify.native.machine import lanes_here
 from fedsparsify.stopping import SIGNALS
 
 # Methods that differ from another by a number or a formula at the server; `make long` runs them too.
 TWINS = {"fedavg-mfl", "fedavgm", "fedyogi", "fedadagrad", "random", "oneshot", "grasp"}
 EVERY_METHOD = [pytest.param(name, marks=pytest.mark.slow) if name in TWINS else name for name in METHODS]
+
+# Kernels of other widths than this machine's take longer to compile than their tests to run; `make long` has them.
+every_width = pytest.mark.parametrize(
+    "lanes", [pytest.param(lanes, marks=() if lanes == lanes_here() else pytest.mark.slow) for lanes in (16, 8, 4)]
+)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

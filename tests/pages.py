@@ -7,8 +7,11 @@ a block says why it does not run (`not run: REASON`), or that it runs with the s
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
@@ -16,11 +19,15 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
+from fedsparsify.native.levels import VARIABLE
+from fedsparsify.native.machine import levels_here
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"(?:<!-- (not run|slow): ([^>]+?) -->\n)?^ *```([\w{}-]*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"# ([\w/.-]+\.(?:py|toml))\n")
-CODE = ("python", "bash", "toml")
+FILE = re.compile(r"(?:#|//) ([\w/.-]+\.(?:py|toml|c))\n")
+CODE = ("python", "bash", "toml", "c")
+SHELL = 'fedsparsify() { "$PYTHON" -m fedsparsify "$@"; }; python() { "$PYTHON" "$@"; }; set -e\n'
 NOT_CODE = ("text", "diff", "{toctree}", "{eval-rst}", "{container}")  # tests/test_extending.py applies the diffs
 
 
@@ -55,6 +62,16 @@ def fences(page: Path) -> Iterator[str]:
     yield from re.findall(r"^ *```([\w{}-]*)\n.*?^ *```$", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
+def in_a_shell(block: Block, folder: Path) -> None:
+    """Run a block as it stands; kernels are made for a level that plans can take."""
+    level = {VARIABLE: next(level.name for level in levels_here() if not level.name.endswith("-vnni"))}
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, **level, "PYTHON": sys.executable, "PYTHONPATH": path}
+    done = subprocess.run(["bash", "-c", SHELL + block.text], cwd=folder, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"class \d", done.stdout.splitlines()[-1]), done.stdout
+
+
 def play(page: Path, folder: Path, fedsparsify: Callable[..., tuple[int, str, str]], slow: bool = False) -> int:
     """Run a page's blocks in `folder`; returns how many were run."""
     names: dict[str, object] = {"__name__": "__main__"}
@@ -74,6 +91,8 @@ def play(page: Path, folder: Path, fedsparsify: Callable[..., tuple[int, str, st
                 exec(compile(block.text, where, "exec"), names)
             for line, expected in re.findall(r"(print\(.*\))  # (.+)", block.text):
                 assert expected in said.getvalue(), f"{where}, {line}: {said.getvalue()}"
+        elif block.language == "bash" and "gcc " in block.text:
+            in_a_shell(block, folder)
         elif block.language == "bash":
             for words in block.commands:
                 if words[0] == "python":
