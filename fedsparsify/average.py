@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from . import arrays
 from .arrays import Array, BoolArray
 from .errors import ModelError
-from .model import Floats, Mask, SparseModel
+from .model import Floats, Layout, Mask, SparseModel
 
 
 class Tally:
@@ -106,6 +106,50 @@ class HolderTally(Tally):
         weights = arrays.copy(mean.weights)
         arrays.put(weights[:trainable], here, arrays.float32(self._sum[:trainable][here] / self._held[here]))
         return SparseModel(mean.layout, weights, mean.mask)
+
+
+class PooledTally(Tally):
+    """A tally whose running variances are those of all samples together: within the models, and between their means.
+
+    Batch norms of clients with different classes have different means. The mean of their variances leaves out how far
+    the means lie apart, so that the averaged network would scale its values by too much.
+
+    Example:
+        >>> from fedsparsify import SparseModel
+        >>> from fedsparsify.average import PooledTally
+        >>> sums = PooledTally()
+        >>> for mean in (-1.0, 3.0):
+        ...     sums.add(SparseModel.of({"w": [0.0]}, {"n.running_mean": [mean], "n.running_var": [1.0]}), weight=1)
+        >>> sums.mean().weights
+        array([0., 1., 5.], dtype=float32)
+    """
+
+    def add(self, model: SparseModel, weight: float) -> None:
+        """Add a model: its running variances as second moments."""
+        super().add(model, weight)
+        for mean, variance in _norms(model.layout):
+            added = arrays.float64(model.weights[mean]) ** 2 * weight
+            arrays.assign(self._sum, variance, self._sum[variance] + added)
+
+    def mean(self, mask: BoolArray | None = None) -> SparseModel:
+        """The weighted mean; running variances are those of all samples."""
+        found = super().mean(mask)
+        weights = arrays.copy(found.weights)
+        for mean, variance in _norms(found.layout):
+            moment, middle = self._sum[variance] / self._weight, self._sum[mean] / self._weight
+            arrays.assign(weights, variance, arrays.float32((moment - middle**2).clip(min=0)))
+        return SparseModel(found.layout, weights, found.mask)
+
+
+def _norms(layout: Layout) -> list[tuple[slice, slice]]:
+    """Where the running mean and the running variance of each batch norm lie."""
+    pairs = [(spec.name, spec.name[: -len("mean")] + "var") for spec in layout.statistics]
+    places = layout.slices
+    return [
+        (places[mean], places[variance])
+        for mean, variance in pairs
+        if mean.rpartition(".")[2] == "running_mean" and variance in places
+    ]
 
 
 class MeanOf:

@@ -1,6 +1,6 @@
 """Run the variants of a file and write down the mean accuracy of each run's last ten rounds, with its bytes.
 
-python experiments/plus/search.py experiments/plus/VARIANTS.toml OUT.json [--device cuda] [--only NAME …]
+python experiments/plus/search.py experiments/plus/VARIANTS.toml OUT.json [--device cuda] [--only NAME …] [--last ROUNDS]
 
 The file has settings that all runs share, and a table per variant. Lists in `[sweep]` and in a variant's `sweep` are
 combined; the runs of a variant are trained as one stack. Results are written after each variant: nothing is lost when
@@ -16,6 +16,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # validation.py
 
 from fedsparsify.federation.ledger import read_history
 from fedsparsify.federation.sweep import expand, sweep
+from fedsparsify.methods import Method
 
 LAST = 10
 
@@ -36,6 +38,15 @@ def joined(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
+def settings_that_differ(method: Method) -> dict[str, Any]:
+    """A method's settings that are not its defaults."""
+    return {
+        one.name: value
+        for one in fields(method)
+        if one.name != "rounds" and (value := getattr(method, one.name)) != one.default
+    }
+
+
 def main() -> None:
     """Run all variants of the file."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -43,6 +54,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--last", type=int, default=LAST, help="rounds that an accuracy is the mean of")
     parser.add_argument("--keep", type=Path, help="folder for the runs; they are thrown away without it")
     given = parser.parse_args()
     table = tomllib.loads(given.file.read_text())
@@ -65,7 +77,10 @@ def main() -> None:
                     {
                         "variant": name,
                         "run": planned.name,
-                        "accuracy": sum(accuracy[-LAST:]) / LAST,
+                        "seed": planned.config.seed,
+                        "method": settings_that_differ(planned.config.method),
+                        "accuracy": sum(accuracy[-given.last :]) / given.last,
+                        "history": [round(value, 4) for value in accuracy],
                         "lowest": min(accuracy[len(accuracy) // 2 :]),
                         "last": accuracy[-1],
                         "bytes": sent,
@@ -73,7 +88,8 @@ def main() -> None:
                         "seconds": seconds / len(runs),
                     }
                 )
-                print(f"{name} {planned.name}: {found[-1]['accuracy']:.4f}", flush=True)
+                told = {key: value for key, value in found[-1].items() if key in ("accuracy", "last", "seed", "method")}
+                print(name, told, f"{seconds / len(runs):.1f} s", flush=True)
         given.out.write_text(json.dumps(found, indent=1))
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from ..average import MeanOf, Tally
+from ..average import MeanOf, PooledTally, Tally
 from ..errors import ConfigError
 from ..model import Floats, SparseModel
 from ..options import check_options, complete_docstring, option
@@ -244,6 +244,9 @@ class Averaging(Method):
     server_bias_correction: bool = option(False, "correct adam's rate for the first rounds, as Flower's FedAdam does")
     correction: Correction = option("none", "correction of client drift; scaffold sends as much again as the models")
     correction_strength: float = option(0.1, "strength α of feddyn")
+    statistics: Literal["mean", "pooled"] = option(
+        "mean", "running variances of batch norms: the clients' mean, or those of all their samples together"
+    )
 
     averages: ClassVar[bool] = True
     corrects: ClassVar[bool] = True  # `client` fits with the correction's terms
@@ -327,11 +330,12 @@ class Averaging(Method):
     ) -> Merged:
         """Weighted mean; then the correction, the server's optimiser and what `finish` does."""
         state: State = {}
+        sums = PooledTally() if self.statistics == "pooled" else Tally()
         if self.correction == "none":
-            mean = tally(updates).mean()
+            mean = tally(updates, sums).mean()
         else:
             received = Received(updates)
-            mean = tally(received).mean()
+            mean = tally(received, sums).mean()
             server = given(server, "merge", "server")
             mean, state = server_step(self.correction, model, mean, received, server, self.correction_strength)
         if self.server_steps:
