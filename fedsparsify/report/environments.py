@@ -154,8 +154,10 @@ class Environment:
 
     @property
     def title(self) -> str:
-        """The environment in a line."""
-        return f"{self.data}, {self.clients}, {self.split}"
+        """The environment in a line; with its rounds, where they are not the usual ones of a data set of ours."""
+        data, rounds = str(self.table.get("data")), self.table.get("rounds")
+        other = data in NAMES and rounds != preset_of(data).rounds
+        return f"{self.data}, {self.clients}, {self.split}" + (f", {rounds} rounds" if other else "")
 
     @cached_property
     def total(self) -> int | None:
@@ -233,7 +235,7 @@ def _variant(run: Run, usual: Mapping[str, object]) -> Variant:
         values.pop("rounds", None)  # of the environment
         rate = values.pop("lr", None)
         if callable(rate) and _trained_with(run, "optimizer") == "sgd":  # the only one that it sets the rate of
-            values["lr"] = rate(preset_of(data).lr)
+            values["lr"] = rate({"lr": preset_of(data).lr, "momentum": _trained_with(run, "momentum")})
         variants.append(_special(run, usual, values))
     return min(variants, key=len)
 
@@ -285,7 +287,9 @@ def environments_of(runs: Iterable[Run]) -> list[Environment]:
 
     def order(place: tuple[object, ...]) -> tuple[object, ...]:
         data, split = str(place[0]), str(place[4])
-        return names.index(data) if data in names else len(names), data, place[2] or 0, split != "iid", str(place)
+        known = names.index(data) if data in names else len(names)
+        other_rounds = place[PLACE.index("rounds")] != preset_of(data).rounds  # the paper's have the shorter name
+        return known, data, place[2] or 0, split != "iid", other_rounds, str(place)
 
     made: list[Environment] = []
     for place in sorted(found, key=order):

@@ -62,7 +62,7 @@ def test_a_users_network_may_be_of_either_kind():
     run.table["network"] = "mine:net"
     assert labels(run) == ["FedSparsify+"]
     run = made(data="cifar10", recipe="plus")
-    run.table.update(network="mine:net", data="mine.npz", lr=0.04)
+    run.table.update(network="mine:net", data="mine.npz", lr=0.02)
     assert labels(run) == ["FedSparsify+"]
 
 
@@ -104,3 +104,15 @@ def test_claims_of_ours_are_checked_where_there_are_runs():
 def test_the_papers_claims_are_of_the_papers_recipe():
     environments = environments_of([made(0.9, recipe="plus"), made(0.5, recipe="plus", method="fedavg")])
     assert {str(row[1]) for row in claims_table(environments).rows[: len(CLAIMS)]} == {"no runs"}
+
+
+def test_the_papers_rounds_have_the_shorter_name():
+    found = environments_of([made(data="cifar10", recipe="plus"), made(data="cifar10")])
+    assert [(one.slug, one.table["rounds"]) for one in found] == [
+        ("cifar10-10-classes-2", 200),
+        ("cifar10-10-classes-2-v2", 100),
+    ]
+    assert [one.title for one in found] == [
+        "CIFAR-10, 10 clients, Non-IID(2)",
+        "CIFAR-10, 10 clients, Non-IID(2), 100 rounds",
+    ]
