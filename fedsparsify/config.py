@@ -41,10 +41,11 @@ class RunConfig(MergeSettings, Training):
     or a `Method`) and `sparsity`, short for the method's own setting of that name. A setting left out takes the paper's
     value for the data set, or that of `recipe`; of a `Method`, settings with their default values count as left out.
 
-    Recipe "plus": A network without batch norm is trained at twice the usual rate, falling along a cosine, with LAMP
-    scores, a purge that ends at three quarters of the rounds, and momentum at the server. A network with batch norm is
-    trained in the same way but with magnitudes and without the momentum, in at most 100 rounds, and on augmented
-    samples where these are colour images of at least 32 pixels a side.
+    Recipe "plus": A network without batch norm is trained at four times the usual rate, falling along a cosine, with
+    LAMP scores, a purge that ends at three quarters of the rounds, and momentum at the server. A network with batch
+    norm is trained at up to four times the usual rate, with magnitudes, a purge that starts faster and spares the
+    norms, running variances of all samples, at most 100 rounds, and augmented samples where these are colour images of
+    at least 32 pixels a side.
 
     Where a setting takes a name, Python may give the object: `data` a `Dataset`, arrays or data sets as `as_dataset`
     takes them, or a function that returns them; `network` a function that makes a module, a class, or a module, which
@@ -163,9 +164,10 @@ class RunConfig(MergeSettings, Training):
             named.setdefault("lr", None)  # the rates of a recipe are of SGD
         place = Place(self.data, self.network or usual["network"], self.loss, tuple(self.shape), self.classes)
         found = chosen(self.recipe, named, kind, place)
+        taken = {**usual, **named}
         for name in found.keys() & mine.keys():
             value = found[name]
-            object.__setattr__(self, name, value(usual[name]) if callable(value) else value)
+            object.__setattr__(self, name, value(taken) if callable(value) else value)
         return {name.removeprefix("method."): value for name, value in found.items() if name not in mine}
 
     def _check(self) -> None:

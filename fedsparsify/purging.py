@@ -120,12 +120,12 @@ WORDS: Mapping[str, Callable[[Layout], list[str]]] = {"last": _last, "norms": _n
 
 
 def excluded(layout: Layout, patterns: Sequence[str]) -> list[str]:
-    """The names of the tensors that the patterns name; a pattern without a tensor is refused."""
+    """The names of the tensors that the patterns name; a pattern without a tensor is refused, unless it is a word."""
     names, found = [spec.name for spec in layout.tensors], set[str]()
     for pattern in patterns:
         here = {name for name in names if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")}
         here |= {*WORDS[pattern](layout)} if pattern in WORDS else set()
-        if not here:
+        if not here and pattern not in WORDS:
             shown = ", ".join(plain(name, 60) for name in names[:20]) + " …" * (len(names) > 20)
             raise ConfigError(
                 f"method.exclude names no tensor of the network. Received: {pattern!r}. Its tensors: {shown}. "

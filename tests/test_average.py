@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedsparsify import majority, weighted
-from fedsparsify.average import HolderTally, MeanOf, Tally
+from fedsparsify import SparseModel, Update, majority, weighted
+from fedsparsify.average import HolderTally, MeanOf, PooledTally, Tally
 from fedsparsify.errors import ModelError
+from fedsparsify.methods import FedSparsifyGlobal
 
 
 def test_weighted_mean_of_weights_and_statistics():
@@ -50,6 +51,40 @@ def test_mean_over_holders():
     assert mean.weights.tolist() == [5, 3, 0, 7]
     assert mean.mask.tolist() == [True, True, False]
     assert tally.mean(np.array([True, False, True])).weights.tolist() == [5, 0, 0, 7]
+
+
+def with_statistics(samples: np.ndarray) -> SparseModel:
+    """A model whose batch norm saw these samples (many, 3), and one statistic that belongs to no batch norm."""
+    moments = {"norm.running_mean": samples.mean(0), "norm.running_var": samples.var(0), "other.running_var": [4.0]}
+    return SparseModel.of({"w": [1.0]}, moments)
+
+
+@pytest.mark.parametrize("device", ["numpy", "torch"])
+def test_pooled_variances_are_those_of_all_samples(device):
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(shift, scale, (count, 3)) for shift, scale, count in ((-2, 1, 5), (0, 3, 40), (9, 0.1, 8))]
+    tally = PooledTally()
+    for part in parts:
+        model = with_statistics(part)
+        if device == "torch":
+            torch = pytest.importorskip("torch")
+            model = model.beside(torch.zeros(1))
+        tally.add(model, len(part))
+    found = tally.mean().host_tensors()
+    everything = np.concatenate(parts)
+    np.testing.assert_allclose(found["norm.running_mean"], everything.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(found["norm.running_var"], everything.var(0), rtol=1e-5)
+    assert found["other.running_var"].tolist() == [4]
+    assert found["w"].tolist() == [1]
+
+
+def test_a_method_pools_where_it_is_asked_to():
+    updates = [Update(with_statistics(np.full((2, 3), value)), 2) for value in (1.0, 5.0)]
+    rng = np.random.default_rng(0)
+    for statistics, expected in (("mean", 0.0), ("pooled", 4.0)):
+        method = FedSparsifyGlobal(sparsity=0.0, statistics=statistics)
+        merged = method.merge(1, updates[0].model, iter(updates), rng)
+        assert merged.host_tensors()["norm.running_var"].tolist() == [expected] * 3
 
 
 def test_mean_of_arrays():

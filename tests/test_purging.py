@@ -69,6 +69,7 @@ def test_a_network_of_one_module_has_a_last_layer_and_biases():
     layout = SparseModel.of({"weight": np.ones((2, 2)), "bias": np.ones(2)}).layout
     assert excluded(layout, ["last"]) == ["weight", "bias"]
     assert excluded(layout, ["biases"]) == ["bias"]
+    assert excluded(layout, ["norms"]) == []
 
 
 @pytest.mark.parametrize("pattern", ["fc9", "Embed.weight", "", "emb"])

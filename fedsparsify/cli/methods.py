@@ -33,7 +33,8 @@ def _columns(recipe: Recipe) -> tuple[str, str]:
     """The settings of a recipe, for networks without and with batch norm."""
 
     def lines(values: Mapping[str, object], where: str = "") -> list[str]:
-        return [f"{name.removeprefix('method.')} {value}{where}" for name, value in values.items()]
+        shown = {name: ", ".join(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return [f"{name.removeprefix('method.')} {value}{where}" for name, value in shown.items()]
 
     images = lines(recipe.images, " (colour images of 32 pixels and more)")
     columns = lines(recipe.without_batch_norm), lines(recipe.with_batch_norm) + images
