@@ -1,6 +1,6 @@
 """Run the variants of a file and write down the mean accuracy of each run's last ten rounds, with its bytes.
 
-python experiments/plus/search.py experiments/plus/VARIANTS.toml OUT.json [--device cuda] [--only NAME …] [--last ROUNDS]
+python experiments/plus/search.py experiments/plus/VARIANTS.toml OUT.json [--device cuda] [--only NAME …] [--last N]
 
 The file has settings that all runs share, and a table per variant. Lists in `[sweep]` and in a variant's `sweep` are
 combined; the runs of a variant are trained as one stack. Results are written after each variant: nothing is lost when
