@@ -88,9 +88,7 @@ def test_a_table_of_figures_names_its_source(page):
     head = page.read_text().partition("\n## ")[0]
     for title, text in sections_with_figures(page):
         sources = [*SOURCES.findall(text + head), *(["results"] if "from the runs in `results/`" in head else [])]
-        assert any((ROOT / path).exists() for path in sources), (
-            f"{page.name}, {title!r}: where are these figures from?"
-        )
+        assert any((ROOT / path).exists() for path in sources), f"{page.name}, {title!r}: where are these figures from?"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
