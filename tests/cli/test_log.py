@@ -51,7 +51,8 @@ def test_a_tail_gives_each_warning_once(tmp_path):
     assert [*tail] == []
     with path.open("w") as file:
         file.write(
-            "INFO : fine\nINFO : 2 of 3 clients joined\nINFO : waiting for clients: 2; at most 570 s more\nWARNING : one\nWARNING : half a"
+            "INFO : fine\nINFO : 2 of 3 clients joined\nINFO : waiting for clients: 2; at most 570 s more\n"
+            "WARNING : one\nWARNING : half a"
         )
         file.flush()
         assert [*tail] == [
