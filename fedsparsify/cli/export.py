@@ -39,7 +39,7 @@ def command(model: Path, to: str, out: Path | None, samples: Path | None, shape:
         if layer.reason:
             screen.print(f"{layer.name} stays in float: {layer.reason}", soft_wrap=True)
     errors = [layer.error for layer in layers if layer.error is not None and not layer.reason]
-    worst = f", the largest error of a layer {100 * max(errors):.1f} %" if errors else ""
+    worst = f", which add an error of at most {100 * max(errors):.2f} % to that of int8 weights" if errors else ""
     screen.print(f"in whole numbers: {len(errors)} layers with weights{worst}", soft_wrap=True)
     size, before = written.stat().st_size, model.stat().st_size
     screen.print(f"{written}: {size:,} bytes, {size / before:.2f} of {model.name}", soft_wrap=True)

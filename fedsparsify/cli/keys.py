@@ -74,6 +74,8 @@ def make(folder: Path, nodes: int, hosts: tuple[str, ...], days: int, passphrase
     for node in range(min(nodes, SHOWN)):
         told = f"--superlink {where} --ca {folder}/ca.crt --key {folder}/node-{node} --client {node}"
         console.print(f"  node {node}:      fedsparsify join {told}", soft_wrap=True)
+    if not nodes:
+        console.print(f"  a node:      fedsparsify keys add {folder} --name NAME --public NAME.pub", soft_wrap=True)
     if nodes > SHOWN:
         console.print(f"  and so on, to node {nodes - 1}", soft_wrap=True)
     console.print("A node on another machine needs copies of ca.crt and of its own key alone.", soft_wrap=True)

@@ -68,8 +68,8 @@ def command(
     if pack:
         for path in write_packed(environments, pack):
             console.print(f"Packed: {path}, {path.stat().st_size:,} bytes", soft_wrap=True)
-    counts = f"{len(runs):,} runs, {len(environments)} environments, {len(site.figures)} figures"
-    console.print(f"{counts}, {len(site.tables)} tables")
+    made = {"run": len(runs), "environment": len(environments), "figure": len(site.figures), "table": len(site.tables)}
+    console.print(", ".join(f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in made.items()))
     console.print(f"Page: {site.page}", soft_wrap=True)
 
 

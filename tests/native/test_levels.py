@@ -107,7 +107,7 @@ def test_compiling_is_announced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_every_code_image_is_shipped() -> None:
-    tool = (PACKAGE.parent / "tools" / "make_images.py").read_text()
+    tool = (Path(__file__).parents[2] / "tools" / "make_images.py").read_text()
     (listed,) = re.findall(r"codes = \((.*)\)", tool)
     found = [
         name for path in PACKAGE.rglob("*.py") for name in re.findall(r"^(\w+) = CodeImage\(", path.read_text(), re.M)

@@ -278,3 +278,10 @@ def test_seconds_per_round_are_shown_beside_the_sparsity(browser, tmp_path):
     assert "seconds per round" in find(browser, "#rounds-chart")[0].text
     find(browser, "#rounds-chart svg")[0].send_keys(Keys.ARROW_RIGHT)
     assert "sparsity 0." in find(browser, "body")[0].text
+
+
+@needs_browser
+def test_one_run_has_no_chart_of_one_mark(browser, pages):
+    hidden = "return document.getElementById('sparsity-figure').hidden"
+    assert opened(browser, pages / "one.html").execute_script(hidden)
+    assert not opened(browser, pages / "grid.html").execute_script(hidden)

@@ -47,7 +47,7 @@ function axis(values, from, to, {log = false, names = null, zero = false, room =
   if (!usable.length) usable = log ? [1, 10] : [0, 1];
   let low = Math.min(...usable), high = Math.max(...usable);
   if (zero && !log) low = Math.min(0, low);
-  if (low === high) { low = log ? low / 2 : low - 0.5; high = log ? high * 2 : high + 0.5; }
+  if (low === high) { const around = Math.abs(low) / 20 || 0.5; low = log ? low / 2 : low - around; high = log ? high * 2 : high + around; }
   const map = log ? Math.log10 : (value) => value;
   const extra = (map(high) - map(low)) * room, start = zero && !log ? low : map(low) - extra, end = map(high) + extra;
   const place = (value) => from + ((map(value) - start) / (end - start)) * (to - from);

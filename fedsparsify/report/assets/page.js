@@ -185,7 +185,8 @@ function drawAll() { drawSparsity(); drawRounds(); drawLayers(); drawData(); dra
 
 function drawSparsity() {
   const done = visible(place().sets.methods.map((i) => place().series[i])).filter((one) => complete(one).length);
-  $("sparsity-figure").hidden = !place().levels.length || !place().runs.some((run) => run.complete);
+  const alone = place().runs.length < 2 && !place().paper.length; // one mark says no more than the summary
+  $("sparsity-figure").hidden = alone || !place().levels.length || !place().runs.some((run) => run.complete);
   const log = $("sparsity-x-log").checked, levels = place().levels, across = (s) => (log ? 1 - s : levels.indexOf(s));
   const lines = new Map(), flat = [];
   for (const one of done) {

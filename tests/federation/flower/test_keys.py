@@ -39,6 +39,7 @@ def names(folder):
 
 
 def test_a_folder_is_made_with_and_without_the_word_make(elsewhere):
+    assert "keys add none --name NAME --public NAME.pub" in keys("none", "--nodes", "0")
     keys("one", "--nodes", "1")
     keys("--nodes", "1", "two")
     keys("make", "add", "--nodes", "1")  # a folder by the name of a command
