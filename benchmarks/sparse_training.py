@@ -75,7 +75,10 @@ def pruned(name: str, sparsity: float, uniform: bool = False, file: str = "") ->
     sparser = MODELS / f"{FILES.get(name)}-0.90.fsz"
     if sparser.exists() and sparsity < 0.9:
         known = load(sparser)
-        return model.under(_between(known, sparsity, rng))
+        kept = np.ones(model.layout.trainable, bool)
+        for place, density in densities_between(known, sparsity):
+            kept[place] = rng.random(place.stop - place.start) < density
+        return model.under(kept)
     scores = np.full(model.layout.trainable, np.inf)
     for spec in model.layout.tensors:
         if len(spec.shape) > 1:
@@ -84,18 +87,17 @@ def pruned(name: str, sparsity: float, uniform: bool = False, file: str = "") ->
     return model.under(scores > np.quantile(scores, sparsity))
 
 
-def _between(known: SparseModel, sparsity: float, rng: np.random.Generator) -> np.ndarray:
-    """A random mask whose layers have the known densities to a power between 0 and 1."""
-    parts = [(known.layout.slices[spec.name], spec.size) for spec in known.layout.tensors]
-    densities = np.array([max(known.mask[place].mean(), 1e-9) for place, _ in parts])
-    sizes = np.array([size for _, size in parts])
+def densities_between(known: SparseModel, sparsity: float) -> list[tuple[slice, float]]:
+    """The place of every layer and its density: the known ones to a power between 0 and 1."""
+    places = [known.layout.slices[spec.name] for spec in known.layout.tensors]
+    densities = np.array([max(known.host_mask[place].mean(), 1e-9) for place in places])
+    sizes = np.array([place.stop - place.start for place in places])
     low, high = 0.0, 1.0
     for _ in range(40):
         power = (low + high) / 2
         left = (densities**power * sizes).sum() / sizes.sum()
         low, high = (power, high) if left > 1 - sparsity else (low, power)
-    each = np.concatenate([np.full(size, d**power) for (_, size), d in zip(parts, densities, strict=True)])
-    return rng.random(each.size) < each
+    return list(zip(places, (densities**power).tolist(), strict=True))
 
 
 def sparseprop_step(name: str, model: SparseModel) -> Callable[[], None]:

@@ -27,6 +27,10 @@ class Samples:
         """Move arrays to a device once."""
         return cls(as_torch(x, device), torch.from_numpy(y).to(device))
 
+    def at(self, rows: torch.Tensor) -> Batch:
+        """The inputs of some samples; for one input by a call that is faster than an index."""
+        return self.x.index_select(0, rows) if isinstance(self.x, torch.Tensor) else self.x[rows]
+
     @property
     def single(self) -> bool:
         """Whether the network takes one input of floats, as kernels and stacks need it."""

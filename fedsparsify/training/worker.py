@@ -237,7 +237,7 @@ class Worker:
         network = self.network
         network.key.fill_(step_key(self.key, self.steps))
         self.steps += 1
-        x: Any = self._samples.x[batch]
+        x: Any = self._samples.at(batch)
         if self._training.augment == "pad-crop-flip":
             x = pad_crop_flip(x, network.key)
         network.refresh()

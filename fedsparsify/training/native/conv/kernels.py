@@ -86,23 +86,30 @@ def _reduced(width: Any, op: Any, whole: Any, last: Any) -> Any:
     return total
 
 
+@inlined
+def _runs(op: Any, joined: Any) -> Any:
+    """Rows and columns of a plane, as one row where rows follow each other in memory."""
+    return (1, op.rows * op.columns) if joined else (op.rows, op.columns)
+
+
 @compiled
 def _norm(width: Any, op: Any) -> None:
     """Batch norm of x to y, plus z if there is one, with the batch's own mean and variance; moves the running ones."""
     size = 4 * len(width)
     count = f32(op.batch * op.rows * op.columns)
+    rows, columns = _runs(op, op.x_row == op.columns * size)
     for c in range(op.channels):
         mean = f32(0)
         for k in range(2):  # the mean, then the variance
             vectors.clear(width, 2, (op.sums,), NONE)
             for group in range(op.groups):
                 into = op.sums + (size if group == op.groups - 1 else 0)
-                for i in range(op.rows):
+                for i in range(rows):
                     x = op.x + group * op.x_group + c * op.x_channel + i * op.x_row
                     if k == 0:
-                        vectors.norm_sum(width, op.columns, (x, into), NONE)
+                        vectors.norm_sum(width, columns, (x, into), NONE)
                     else:
-                        vectors.norm_squares(width, op.columns, (x, into), (mean,))
+                        vectors.norm_squares(width, columns, (x, into), (mean,))
             total = _reduced(width, op, op.sums, op.sums + size) / count
             if k == 0:
                 mean = total
@@ -153,24 +160,23 @@ def _norm_back(width: Any, op: Any) -> None:
     """From y, the gradient of the outputs, and z, the inputs, to x, the gradient of the inputs (unless it is 0)."""
     size = 4 * len(width)
     count = f32(op.batch * op.rows * op.columns)
+    rows, columns = _runs(op, op.y_row == op.columns * size and op.z_row == op.y_row)
     for c in range(op.channels):
         scale, shift = _affine(op, c)
         mean, inverse = floats(op.mean)[c], floats(op.deviation)[c]
         vectors.clear(width, 2, (op.sums,), NONE)
         high = 2 if op.pool_bits else 1  # rows that are taken at a time
         for group in range(op.groups):
-            for i in range(op.rows // 2 if op.pool_bits else op.rows):
+            for i in range(op.rows // 2 if op.pool_bits else rows):
                 y = op.y + group * op.y_group + c * op.y_channel + i * op.y_row
                 z = op.z + group * op.z_group + c * op.z_channel + i * high * op.z_row
                 if op.pool_bits:
                     places = (y, z, z + op.z_row, _pool_bits(op, group, c, i), op.sums, op.sums + size)
                     vectors.norm_pool_back_sums(width, op.columns // 2, places, (mean,))
                 elif op.relu:
-                    vectors.norm_relu_back_sums(
-                        width, op.columns, (y, z, op.sums, op.sums + size), (scale, shift, mean)
-                    )
+                    vectors.norm_relu_back_sums(width, columns, (y, z, op.sums, op.sums + size), (scale, shift, mean))
                 else:
-                    vectors.norm_back_sums(width, op.columns, (y, z, op.sums, op.sums + size), (scale, shift, mean))
+                    vectors.norm_back_sums(width, columns, (y, z, op.sums, op.sums + size), (scale, shift, mean))
         total, product = f32(0), f32(0)
         for lane in range(len(width)):
             total += floats(op.sums)[lane]

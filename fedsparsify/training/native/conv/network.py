@@ -45,9 +45,13 @@ class SparseNetwork(nn.Module):
 
     def __init__(self, plan: Plan, program: Program, streams: Streams, module: nn.Module) -> None:
         super().__init__()
-        self.program, self._plan = program, plan
+        self.program = program
         self.survivors = nn.Parameter(torch.zeros(streams.positions.size))
         self.register_buffer("statistics", torch.zeros(program.statistics.size))
+        norms = [layer for layer in plan.layers if isinstance(layer, Norm)]
+        self._has_norms = bool(norms)
+        self._norms_one_pixel = any(plan.shapes[layer.inputs[0]][1:] == (1, 1) for layer in norms)
+        self._classes = plan.shapes[plan.output][0]
         self.dropouts = nn.ModuleDict()
         for layer in plan.layers:
             if isinstance(layer, Dropout):
@@ -62,17 +66,17 @@ class SparseNetwork(nn.Module):
 
     def run(self, survivors: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """The logits of a batch; moves the running statistics."""
-        program, plan = self.program, self._plan
-        if len(x) == 1 and any(
-            isinstance(layer, Norm) and plan.shapes[layer.inputs[0]][1:] == (1, 1) for layer in plan.layers
-        ):
+        program, batch = self.program, len(x)
+        if batch == 1 and self._norms_one_pixel:
             raise ValueError(SINGLE_SAMPLE)  # as torch's batch norms do
-        program.statistics[:] = self.statistics.numpy()
+        if self._has_norms:
+            program.statistics[:] = self.statistics.numpy()
         draws = {name: _draw(child) for name, child in self.dropouts.items()}  # type: ignore[arg-type]
         program.forward(x.contiguous().numpy(), survivors.detach().numpy(), draws)
-        self.statistics.copy_(torch.from_numpy(program.statistics))
-        classes = plan.shapes[plan.output][0]
-        return torch.from_numpy(program.logits[: len(x) * classes].copy()).view(len(x), classes)
+        if self._has_norms:
+            self.statistics.copy_(torch.from_numpy(program.statistics))
+        logits = program.logits[: batch * self._classes].copy()
+        return torch.from_numpy(logits).view(batch, self._classes)
 
 
 def _draw(dropout: KeyedDropout) -> tuple[int, int, float, float]:
