@@ -5,23 +5,31 @@ Input: a level and the storage of its values. Output: an offset in the arena for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from ..frontend.steps import Flatten, Pool
 from .levels import Level
 from .storage import Storage
+from .strips import Chain
 
 LINE_FLOATS = 16  # of a cache line
 
 
-def allocate(level: Level, storages: dict[str, Storage], floats: int, workers: int, pools: Mapping[str, Pool]) -> int:
+def allocate(
+    level: Level,
+    storages: dict[str, Storage],
+    floats: int,
+    workers: int,
+    pools: Mapping[str, Pool],
+    chains: Sequence[Chain] = (),
+) -> int:
     """Give each value of a level an offset from `floats` on; returns the first float after them.
 
     A value may reuse the memory of one that no later step reads, with two exceptions. Where lanes are whole images, the
     zeros around a value are written once and must stay. Where several workers run, one may still read what another no
-    longer needs; each has a band of its own, or a copy of what has a halo. The output of a convolution that includes
-    the pool after it needs no memory.
+    longer needs; each has a band of its own, or a copy of what has a halo, or strips. The output of a convolution that
+    includes the pool after it needs no memory. What a chain of strips reads and makes is in use until its end.
     """
     free: list[tuple[int, int]] = []  # (size, offset)
 
@@ -29,7 +37,7 @@ def allocate(level: Level, storages: dict[str, Storage], floats: int, workers: i
         nonlocal floats
         storage = storages[name]
         size = -(-storage.size // LINE_FLOATS) * LINE_FLOATS
-        if workers > 1 and (storage.bands > 1 or storage.haloed):
+        if workers > 1 and (storage.bands > 1 or storage.haloed or storage.strip):
             storage.worker_step = size
             size *= workers
         fitting = [space for space in sorted(free) if space[0] >= size]
@@ -48,7 +56,9 @@ def allocate(level: Level, storages: dict[str, Storage], floats: int, workers: i
             take(name)
     reads = {step.name: step.inputs for step in level.steps if step.name not in pools}
     reads |= {pool.name: steps[name].inputs for name, pool in pools.items() if name in steps}
-    last_read = {name: k for k, names in enumerate(reads.values()) for name in names}
+    ends = {step.name: chain.steps[-1].name for chain in chains for step in chain.steps}
+    numbers = {name: k for k, name in enumerate(reads)}
+    last_read = {read: numbers[ends.get(name, name)] for name, names in reads.items() for read in names}
     for k, (name, inputs) in enumerate(reads.items()):
         source = storages[inputs[0]] if inputs else storages[name]
         if isinstance(steps[name], Flatten) and source.channel == prod(source.block) * source.lanes:
@@ -56,5 +66,5 @@ def allocate(level: Level, storages: dict[str, Storage], floats: int, workers: i
             continue
         take(name)
         if workers == 1 and level.grid != (1, 1):
-            free += [taken[read] for read in dict.fromkeys(inputs) if last_read[read] == k]
+            free += [taken[read] for read, last in last_read.items() if last == k]
     return floats

@@ -38,6 +38,7 @@ class Storage:
     bands: int = 1  # of the image's rows, one per worker
     gate: bool = False  # one pixel, which all lanes of an image hold
     pixel_lane: bool = False  # one pixel per lane, read by convolutions that need no halo
+    strip: int = 0  # channels that lie in memory at a time; 0 where all do
 
     @property
     def row(self) -> int:
@@ -58,8 +59,8 @@ class Storage:
     @property
     def size(self) -> int:
         """Floats of all channels; the dense kernel, which serves the smallest blocks, writes sixteen at a time."""
-        channels = self.shape[0] if prod(self.block) > SMALL else -(-self.shape[0] // 16) * 16
-        return channels * self.channel
+        channels = self.strip or self.shape[0]
+        return (channels if prod(self.block) > SMALL else -(-channels // 16) * 16) * self.channel
 
     @property
     def origin(self) -> int:

@@ -54,6 +54,7 @@ class ProgramBuilder:
         for step, _, target in layout.convolutions():
             if step.name in pools and not can_pool(self.choices[step.name], step, target):
                 del pools[step.name]
+        layout.divide_in_strips({name: choice.kind for name, choice in self.choices.items()}, self.steps, pools)
         layout.allocate(pools)
         writer = RowWriter(layout, self.shapes, self.steps[-1].name, self.choices, pools, self.memory)
         writer.write()
