@@ -19,6 +19,8 @@ from .memory_budget import size_of
 SMALL = 4  # cells of a block above which the sparse kernel is as fast as a dense product
 PIXEL_LANE_WEIGHTS = 32  # per channel, from which writing a halo for them takes less time
 PAGE_FLOATS = 1024
+WIDE_BORDERS = (2, 3)  # pixels of halos that have code of their own, where the lanes are the blocks of one image
+FINEST = {16: (4, 4), 8: (2, 4), 4: (2, 2)}  # grids, by lanes, of one image's blocks
 PIXEL_LANE_FLOATS = 1 << 15  # that an entry's offset of 16 bits reaches
 
 
@@ -78,6 +80,11 @@ class Storage:
         return self.grid != (1, 1) and (any(self.before + self.after) or (self.fill != 0 and self.ragged))
 
     @property
+    def even_border(self) -> bool:
+        """Whether lanes are the blocks of one image and the halo is equally wide on all sides."""
+        return FINEST.get(self.lanes) == self.grid and len({*self.before, *self.after}) == 1
+
+    @property
     def ragged(self) -> bool:
         """Whether the last blocks reach over the image's border."""
         return any(g * b != side for g, b, side in zip(self.grid, self.block, self.shape[1:], strict=True))
@@ -117,6 +124,9 @@ def storages_of(level: Level, shapes: dict[str, Shape], lanes: int, wide: int, p
     for storage in storages.values():
         if level.grid != (1, 1) and storage.before == [1, 1] and max(storage.after) <= 1:
             storage.after = [1, 1]  # the usual halo, which has code of its own
+        for border in WIDE_BORDERS:
+            if FINEST.get(lanes) == level.grid and storage.before == [border] * 2 and max(storage.after) <= border:
+                storage.after = [border] * 2
     return storages
 
 

@@ -33,13 +33,14 @@ from .rows import (
     PoolRow,
     Row,
     SoftmaxRow,
+    SpreadRow,
     TransposeRow,
     View,
 )
 from .workers import Bounds, Workers
 
 ROW_BYTES = 2048  # of a row before it is encoded, at the most
-FILLING = (PackRow, TransposeRow, HaloRow)  # rows that each worker may run on its own copy of a value
+FILLING = (PackRow, SpreadRow, TransposeRow, HaloRow)  # rows that each worker may run on its own copy of a value
 
 
 class StripPart(NamedTuple):
@@ -183,7 +184,7 @@ class ProgramRows:
         if storage.ragged:
             cells = storage.samples * prod(storage.grid) * prod(storage.block)
             self.expect(PIXEL_BYTES * cells, "a table of pixels")
-        table, outside_count, frame_rows = halo_table(storage)
+        table, outside_count, frame_rows, border = halo_table(storage)
         return HaloRow(
             first_sample=first_sample,
             target=View.of(storage),
@@ -191,6 +192,7 @@ class ProgramRows:
             halo=self.indices.add(table),
             outside_count=outside_count,
             frame_rows=frame_rows,
+            border=border,
             fill=storage.fill,
         )
 

@@ -122,6 +122,16 @@ class TransposeRow(ChannelRow):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SpreadRow(ChannelRow):
+    """Input → arena, where each lane holds a block of one image, at least as wide as a vector."""
+
+    kind = Kind.SPREAD
+    source: View
+    block: Pair
+    offsets: int  # where the byte offsets of the blocks lie in the indices
+
+
+@dataclass(frozen=True, kw_only=True)
 class HaloRow(ChannelRow):
     """Write the border around each lane's block: pixels of the neighbouring blocks, or the fill."""
 
@@ -130,6 +140,9 @@ class HaloRow(ChannelRow):
     halo: int  # where its widths, masks and outside vectors lie in the indices
     outside_count: int  # vectors of a channel that are partly outside of the image
     frame_rows: int  # rows of the lanes' grid where the halo is one pixel on every side, else 0
+    border: (
+        int  # pixels on every side, where the lanes are one image's finest grid and the halo has two or three; else 0
+    )
     fill: float
 
 
