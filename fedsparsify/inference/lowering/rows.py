@@ -140,10 +140,8 @@ class HaloRow(ChannelRow):
     halo: int  # where its widths, masks and outside vectors lie in the indices
     outside_count: int  # vectors of a channel that are partly outside of the image
     frame_rows: int  # rows of the lanes' grid where the halo is one pixel on every side, else 0
-    border: (
-        int  # pixels on every side, where the lanes are one image's finest grid and the halo has two or three; else 0
-    )
     fill: float
+    border: int = 0  # pixels on every side, two or three, where lanes are the blocks of one image; else 0
 
 
 @dataclass(frozen=True, kw_only=True)
