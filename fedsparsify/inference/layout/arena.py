@@ -28,8 +28,9 @@ def allocate(
 
     A value may reuse the memory of one that no later step reads, with two exceptions. Where lanes are whole images, the
     zeros around a value are written once and must stay. Where several workers run, one may still read what another no
-    longer needs; each has a band of its own, or a copy of what has a halo, or strips. The output of a convolution that
-    includes the pool after it needs no memory. What a chain of strips reads and makes is in use until its end.
+    longer needs; each has a band of its own, or a copy of what has a halo, of a gate or of a strip. The output of a
+    convolution that includes the pool after it needs no memory. What a chain of strips reads and makes is in use until
+    its end.
     """
     free: list[tuple[int, int]] = []  # (size, offset)
 
@@ -37,7 +38,7 @@ def allocate(
         nonlocal floats
         storage = storages[name]
         size = -(-storage.size // LINE_FLOATS) * LINE_FLOATS
-        if workers > 1 and (storage.bands > 1 or storage.haloed or storage.strip):
+        if workers > 1 and (storage.bands > 1 or storage.haloed or storage.private or storage.strip):
             storage.worker_step = size
             size *= workers
         fitting = [space for space in sorted(free) if space[0] >= size]

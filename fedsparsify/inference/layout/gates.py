@@ -8,7 +8,7 @@ the layers after it, not the whole image.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ..frontend.fusion import Shape
 from ..frontend.steps import Activation, Add, Affine, Conv, Flatten, Pool, Step
@@ -37,6 +37,30 @@ def gates_of(steps: Sequence[Step], shapes: Mapping[str, Shape]) -> frozenset[st
         if step.name in wanted and shapes[step.name][1:] == (1, 1):
             wanted.update(name for name in step.inputs if shapes[name][1:] == (1, 1))
     return frozenset(wanted & possible) if wanted <= possible else _closed(steps, wanted & possible, made)
+
+
+def images_of(steps: Sequence[Step], gates: Collection[str]) -> dict[str, str]:
+    """By gate, the image that it scales or shifts, at once or through functions of each value alone."""
+    images: dict[str, str] = {}
+    for step in reversed(steps):
+        if isinstance(step, Add) and step.gated and step.inputs[1] in gates:
+            images[step.inputs[1]] = step.inputs[0]
+        if step.name in images and isinstance(step, Activation | Affine):
+            images[step.inputs[0]] = images[step.name]
+    return images
+
+
+def private_gates(steps: Sequence[Step], gates: Collection[str]) -> set[str]:
+    """Gates that every worker computes as a whole: small layers between the mean and the last one before an image.
+
+    Waiting for what another worker wrote takes longer than computing it twice.
+    """
+    images, found = images_of(steps, gates), set[str]()
+    for step in steps:
+        layer = isinstance(step, Conv) or (isinstance(step, Activation | Affine) and step.inputs[0] in found)
+        if step.name in gates and step.name not in images and layer:
+            found.add(step.name)
+    return found
 
 
 def _is_mean(step: Step, shapes: Mapping[str, Shape]) -> bool:

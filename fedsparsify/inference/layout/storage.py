@@ -13,6 +13,7 @@ from ...errors import ModelError
 from ...graph import INPUT
 from ..frontend.fusion import Shape
 from ..frontend.steps import Conv, Pair, Pool, Step
+from .gates import private_gates
 from .levels import Level, reach
 from .memory_budget import size_of
 
@@ -40,6 +41,7 @@ class Storage:
     bands: int = 1  # of the image's rows, one per worker
     gate: bool = False  # one pixel, which all lanes of an image hold
     pixel_lane: bool = False  # one pixel per lane, read by convolutions that need no halo
+    private: bool = False  # each worker computes the whole value, into a copy of its own
     strip: int = 0  # channels that lie in memory at a time; 0 where all do
 
     @property
@@ -101,6 +103,8 @@ def storages_of(level: Level, shapes: dict[str, Shape], lanes: int, wide: int, p
         shape = channels, rows // level.bands, columns
         storages[name] = Storage(shape, level.grid, (block[0], block[1] * wide), lanes, bands=level.bands)
         storages[name].gate = name in level.gates
+    for name in private_gates(level.steps, level.gates):
+        storages[name].private = level.bands == 1
     for storage in storages.values():
         storage.pixel_lane = pixel_lane
     for step in level.steps:

@@ -116,7 +116,9 @@ class ProgramRows:
             self._add_share(row, worker, first, last, shifts, params)
             return
         bounds = self.workers.bounds(reads[0])
-        each_all = writes.bands > 1 or (isinstance(row, FILLING) and self.workers.complete_copies(writes))
+        each_all = (
+            writes.bands > 1 or writes.private or (isinstance(row, FILLING) and self.workers.complete_copies(writes))
+        )
         shares = self.workers.all_channels(writes) if each_all else list(pairwise(bounds))
         self.before_read(reads, bounds, row.first_sample)
         steps = {"source": reads[0].worker_step, "second": reads[-1].worker_step, "target": writes.worker_step}
@@ -166,7 +168,7 @@ class ProgramRows:
         for storage in reads if count > 1 else ():
             if self.workers.unsynchronized(storage) and not storage.worker_step:
                 self.workers.add_barrier()
-            self.before_read([storage], [*[0] * count, storage.shape[0]], first_sample, whole=True)
+            self.before_read([storage], self.workers.nothing_yet(storage), first_sample, whole=True)
 
     def free_share(self, writes: Storage, worker: int, count: int) -> tuple[int, int]:
         """The part of `count` entries that a worker writes: all, where it has a copy of the value."""

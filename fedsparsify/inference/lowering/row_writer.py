@@ -32,6 +32,8 @@ from ..frontend.steps import (
     Softmax,
     Step,
 )
+from ..kernels.program_table import Kind
+from ..layout.gates import images_of
 from ..layout.levels import inputs_of
 from ..layout.memory_budget import MemoryBudget
 from ..layout.network_layout import NetworkLayout
@@ -57,7 +59,7 @@ from .rows import (
     SoftmaxRow,
     View,
 )
-from .workers import Bounds
+from .workers import EVEN_SHARE, Bounds
 
 ACTIVATION_NUMBERS = {operation.name: number for number, operation in enumerate(ACTIVATIONS)}
 WINDOW_BYTES = 40  # per output of a pool, of its tables while they are made
@@ -82,10 +84,20 @@ class RowWriter(ProgramRows):
         convolutions = [step for step, _, _ in layout.convolutions() if step.groups > 1]
         # Input channels per group of what reads a value.
         self._group_depths = {step.inputs[0]: step.weight.shape[1] for step in convolutions}
+        self._images = self._images_of_gates()
         self.row_steps: list[str] = []  # per row of the first worker, the step that it belongs to
         self._packed: dict[tuple[str, int], ConvolutionRow] = {}  # by step and first output channel
         # The caller's arrays are stored as they come.
         self._batch, self._logits = (Storage(shapes[name], (1, 1), shapes[name][1:], 1) for name in (INPUT, output))
+
+    def _images_of_gates(self) -> dict[str, Storage]:
+        """By gate, the image whose channels' workers write it."""
+        return {
+            gate: storages[image]
+            for level, storages in zip(self.layout.levels, self.layout.storages, strict=True)
+            for gate, image in images_of(level.steps, level.gates).items()
+            if self.block.workers > 1
+        }
 
     def write(self) -> None:
         """Write the rows of all samples of the block."""
@@ -282,22 +294,38 @@ class RowWriter(ProgramRows):
             self.workers.rows[worker].append(replace(row, first_sample=sample, source=views[0], target=views[1]))
             return
         bounds = self._divide_convolution(step, source, target, sample)
-        shares = self.workers.all_channels(target) if target.bands > 1 else pairwise(bounds)
+        each_all = target.bands > 1 or target.private
+        shares = self.workers.all_channels(target) if each_all else pairwise(bounds)
         for worker, (first, last) in enumerate(shares):
             if last == first:
                 continue
             row = self._packed_row(step, source, target, pooled, first, last)
             views = row.source.moved(0, worker * source.worker_step), row.target.moved(0, worker * into.worker_step)
             self.workers.rows[worker].append(replace(row, first_sample=sample, source=views[0], target=views[1]))
-        self.workers.record_write(into, bounds)
+        if not target.private:
+            self.workers.record_write(into, bounds)
 
     def _divide_convolution(self, step: Conv, source: Storage, target: Storage, sample: int) -> Bounds:
         """How workers divide a convolution's output channels, after they waited for and fetched what they read."""
-        multiple = self._group_depths.get(step.name, 1)
-        bounds = self.workers.fair_bounds(step, source, target, self._choices[step.name], multiple)
+        if target.private:
+            self.before_read([source], self.workers.nothing_yet(source), sample, whole=True)
+            return self.workers.nothing_yet(target)
+        bounds = self._bounds_of_image(step)
+        if bounds is None:
+            multiple = self._group_depths.get(step.name, 1)
+            bounds = self.workers.fair_bounds(step, source, target, self._choices[step.name], multiple)
         apart = step.groups > 1 and self.workers.group_bounds(step, source) == bounds
         self.before_read([source], self.workers.bounds(source) if apart else bounds, sample, whole=not apart)
         return bounds
+
+    def _bounds_of_image(self, step: Conv) -> Bounds | None:
+        """How the image that a gate belongs to is divided, so that no worker waits for another's gates."""
+        image = self._images.get(step.name)
+        if image is None or step.groups > 1:
+            return None
+        bounds = self.workers.bounds(image)
+        share = EVEN_SHARE if self._choices[step.name].kind is Kind.DENSE else 1
+        return None if any(bound % share for bound in bounds[:-1]) else bounds
 
     def _packed_row(
         self, step: Conv, source: Storage, target: Storage, pooled: Storage | None, first: int, last: int
