@@ -34,7 +34,8 @@ def pack_input(rows: ProgramRows, batch: Storage, target: Storage, first_sample:
         return
     batch.worker_step = prod(target.shape[1:]) if target.bands > 1 else 0
     source = View(first_sample * prod(batch.shape), channel=height * width, row=width)
-    if samples == 1 and not target.ragged and target.block[1] >= target.lanes == prod(target.grid):
+    whole = samples == 1 and not target.ragged and target.block[1] >= target.lanes == prod(target.grid)
+    if rows.spreads and whole:
         by, bx = np.divmod(np.arange(target.lanes), target.grid[1])
         offsets = rows.indices.add(int32(4 * (by * target.block[0] * width + bx * target.block[1])))
         wide = SpreadRow(

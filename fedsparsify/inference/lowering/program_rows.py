@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -57,6 +57,8 @@ class StripPart(NamedTuple):
 
 class ProgramRows:
     """Collects the rows of every worker and their constants, within a memory budget."""
+
+    spreads: ClassVar[bool] = True  # whether there is code that reads an image by squares of floats
 
     def __init__(self, block: SampleBlock, value_floats: int, memory: MemoryBudget) -> None:
         """`value_floats`: of all values in the arena."""
