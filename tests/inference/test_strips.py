@@ -52,3 +52,12 @@ def test_workers_divide_strips(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(len(program.tables) == 2 for program in shared._planner.programs.values())
     for _ in range(20):
         assert np.array_equal(shared.run(batch), expected)
+
+
+def test_groups_of_several_channels_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    grouped = nn.Conv2d(6, 36, 3, 1, 1, groups=3), nn.SiLU(), nn.Conv2d(36, 4, 1)
+    module = enliven(nn.Sequential(*grouped, nn.AdaptiveAvgPool2d(1), nn.Flatten()), 0.5)
+    monkeypatch.setattr(strips, "STRIP_BYTES", 1)
+    agree(module, engine_of(module, kernels="sparse"), 1, 6, 32, 32)
+    agree(module, engine_of(module, kernels="sparse"), 17, 6, 32, 32)

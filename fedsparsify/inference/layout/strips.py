@@ -67,7 +67,15 @@ def _strips(run: Sequence[Step], storages: Mapping[str, Storage]) -> list[Chain]
 
 
 def _begins(step: Step, kinds: Mapping[str, Kind], level: Level) -> bool:
-    return isinstance(step, Conv) and kinds.get(step.name) in STREAMED and step.name not in level.gates
+    """Whether a step is a convolution of which any output channels can be computed alone."""
+    if not isinstance(step, Conv) or step.name in level.gates:
+        return False
+    return kinds.get(step.name) in STREAMED and (step.groups == 1 or _depthwise(step))
+
+
+def _depthwise(step: Conv) -> bool:
+    """Whether each output channel reads one input channel, that of its number."""
+    return step.groups == step.weight.shape[0] and step.weight.shape[1] == 1
 
 
 def _continues(before: Step, step: Step, kinds: Mapping[str, Kind], apart: Collection[str], level: Level) -> bool:
@@ -76,8 +84,7 @@ def _continues(before: Step, step: Step, kinds: Mapping[str, Kind], apart: Colle
         return False
     match step:
         case Conv():
-            depthwise = step.weight.shape[0] == step.groups and step.weight.shape[1] == 1
-            return depthwise and kinds.get(step.name) is Kind.SPARSE
+            return _depthwise(step) and kinds.get(step.name) is Kind.SPARSE
         case Pool():
             return step.size is None
     return isinstance(step, Affine | Activation)
