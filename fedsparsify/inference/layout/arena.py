@@ -16,6 +16,38 @@ from .strips import Chain
 LINE_FLOATS = 16  # of a cache line
 
 
+def place_strips(
+    levels: Sequence[Level],
+    storages: Sequence[Mapping[str, Storage]],
+    chains: Sequence[Sequence[Chain]],
+    floats: int,
+    workers: int,
+) -> int:
+    """Give the strips of all chains the same memory, one piece per worker, from `floats` on; returns its end.
+
+    No chain needs another's strips, and no worker another's. Where lanes are whole images, the zeros around a value
+    must stay, so that `allocate` gives strips memory of their own.
+    """
+    pieces = []
+    for level, values, found in zip(levels, storages, chains, strict=True):
+        for chain in found if level.grid != (1, 1) else ():
+            end = 0
+            for name in chain.between:
+                values[name].offset = floats + end
+                end += _lines(values[name].size)
+            pieces.append(([values[name] for name in chain.between], end))
+    size = max((end for _, end in pieces), default=0)
+    for strips, _ in pieces:
+        for storage in strips:
+            storage.worker_step = size if workers > 1 else 0
+    return floats + workers * size
+
+
+def _lines(floats: int) -> int:
+    """Rounded up to whole cache lines."""
+    return -(-floats // LINE_FLOATS) * LINE_FLOATS
+
+
 def allocate(
     level: Level,
     storages: dict[str, Storage],
@@ -37,7 +69,7 @@ def allocate(
     def take(name: str) -> None:
         nonlocal floats
         storage = storages[name]
-        size = -(-storage.size // LINE_FLOATS) * LINE_FLOATS
+        size = _lines(storage.size)
         if workers > 1 and (storage.bands > 1 or storage.haloed or storage.private or storage.strip):
             storage.worker_step = size
             size *= workers
@@ -65,7 +97,8 @@ def allocate(
         if isinstance(steps[name], Flatten) and source.channel == prod(source.block) * source.lanes:
             storages[name].offset = source.offset  # a view
             continue
-        take(name)
+        if level.grid == (1, 1) or not storages[name].strip:
+            take(name)
         if workers == 1 and level.grid != (1, 1):
-            free += [taken[read] for read, last in last_read.items() if last == k]
+            free += [taken[read] for read, last in last_read.items() if last == k and read in taken]
     return floats

@@ -13,7 +13,7 @@ from math import prod
 from ..frontend.fusion import Shape
 from ..frontend.steps import Conv, Pool, Step
 from ..kernels.program_table import Kind
-from .arena import LINE_FLOATS, allocate
+from .arena import LINE_FLOATS, allocate, place_strips
 from .levels import Level, inputs_of
 from .storage import Storage, check_offsets, storages_of
 from .strips import Chain, chains_of
@@ -60,6 +60,7 @@ class NetworkLayout:
     def allocate(self, pools: Mapping[str, Pool]) -> None:
         """Give each value its offset in the arena; `pools` are those that convolutions include."""
         self.floats = max(LINE_FLOATS, self.block.lanes)  # a guard: shifted reads may begin one vector early
+        self.floats = place_strips(self.levels, self.storages, self.chains, self.floats, self.block.workers)
         for level, storages, chains in zip(self.levels, self.storages, self.chains, strict=True):
             self.floats = allocate(level, storages, self.floats, self.block.workers, pools, chains)
 
