@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from ..frontend.steps import Flatten, Pool
+from ..frontend.steps import Add, Flatten, Pool, Step
 from .levels import Level
 from .storage import Storage
 from .strips import Chain
@@ -41,6 +41,20 @@ def place_strips(
         for storage in strips:
             storage.worker_step = size if workers > 1 else 0
     return floats + workers * size
+
+
+def _in_place(step: Step, level: Level, storages: Mapping[str, Storage]) -> bool:
+    """Whether a step scales an image by a gate, and may write over it: only means read the image besides.
+
+    Each worker reads what it then writes, and what others read of the image they have read before the gate was made.
+    """
+    if level.grid == (1, 1) or not isinstance(step, Add) or not step.gated:
+        return False
+    source, target = storages[step.inputs[0]], storages[step.name]
+    alike = source.channel == target.channel and source.before == target.before and source.after == target.after
+    readers = [other for other in level.steps if step.inputs[0] in other.inputs and other is not step]
+    means = all(isinstance(other, Pool) and other.name in level.gates for other in readers)
+    return alike and means and bool(readers) and source.haloed == target.haloed is False and source.bands == 1
 
 
 def _lines(floats: int) -> int:
@@ -97,7 +111,10 @@ def allocate(
         if isinstance(steps[name], Flatten) and source.channel == prod(source.block) * source.lanes:
             storages[name].offset = source.offset  # a view
             continue
-        if level.grid == (1, 1) or not storages[name].strip:
+        if _in_place(steps[name], level, storages) and last_read[inputs[0]] == k and inputs[0] in taken:
+            storages[name].offset, storages[name].worker_step = source.offset, source.worker_step
+            taken[name] = taken.pop(inputs[0])
+        elif level.grid == (1, 1) or not storages[name].strip:
             take(name)
         if workers == 1 and level.grid != (1, 1):
             free += [taken[read] for read, last in last_read.items() if last == k and read in taken]
