@@ -48,7 +48,8 @@ class Worker:
     def __init__(self, engine: str, python: str, *words: object) -> None:
         self.engine = engine
         command = [python, str(HERE / "inference_worker.py"), engine, *map(str, words)]
-        environment = os.environ | {"PYTHONPATH": str(HERE.parent)}
+        folders = [str(HERE.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment

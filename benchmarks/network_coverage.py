@@ -73,6 +73,7 @@ def made(name: str, timm: bool, side: int) -> nn.Module:
     """A network with random weights, and statistics as batch norms have them after training."""
     torch.manual_seed(1)
     if timm:
+        models()  # timm imports torchvision, whose compiled part may be missing
         import timm as library
 
         module: nn.Module = library.create_model(name, pretrained=False)

@@ -176,23 +176,48 @@ def transpose(_, width, target, target_step, source, source_step):  # type: igno
         for _ in range(lanes):
             rows.append(e.load_anywhere(source))
             source = builder.add(source, source_step)
-        distance = 1
-        while distance < lanes:
-            for i in (i for i in range(lanes) if not i & distance):
-                a, b = rows[i], rows[i + distance]
-                take = [[], []]  # type: ignore[var-annotated]
-                for lane in range(lanes):
-                    upper = bool(lane & distance)
-                    take[0].append(lane - distance + lanes if upper else lane)
-                    take[1].append(lane + lanes if upper else lane + distance)
-                rows[i], rows[i + distance] = (
-                    builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, lanes), t)) for t in take
-                )
-            distance *= 2
-        for value in rows:
+        for value in _transposed(e, rows):
             e.store(value, target)
             target = builder.add(target, target_step)
         return context.get_dummy_value()
 
     i64 = types.int64
     return types.void(width, i64, i64, i64, i64), generate
+
+
+@intrinsic
+def transpose_lines(_, width, target, source, offsets):  # type: ignore[no-untyped-def]
+    """The same from rows at byte offsets of 32 bits, to vectors side by side."""
+    (lanes,) = sides(width)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, target, source, offsets = args
+        e = Emitter(builder, lanes)
+        rows: Values = []
+        for lane in range(lanes):
+            offset = builder.sext(e.load(e.at(offsets, 4 * lane), I32), I64)
+            rows.append(e.load_anywhere(builder.add(source, offset)))
+        for k, value in enumerate(_transposed(e, rows)):
+            e.store(value, e.at(target, k * e.bytes))
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(width, i64, i64, i64), generate
+
+
+def _transposed(e: Emitter, rows: Values) -> Values:
+    """As many vectors as each has lanes, with rows and columns exchanged."""
+    rows, lanes, distance = list(rows), e.lanes, 1
+    while distance < lanes:
+        for i in (i for i in range(lanes) if not i & distance):
+            a, b = rows[i], rows[i + distance]
+            take: tuple[list[int], list[int]] = [], []
+            for lane in range(lanes):
+                upper = bool(lane & distance)
+                take[0].append(lane - distance + lanes if upper else lane)
+                take[1].append(lane + lanes if upper else lane + distance)
+            rows[i], rows[i + distance] = (
+                e.builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, lanes), t)) for t in take
+            )
+        distance *= 2
+    return rows

@@ -6,12 +6,18 @@ import numpy as np
 import pytest
 
 from fedsparsify.inference import Engine
-from fedsparsify.inference.runtime.sharing import TRIAL_INTERVAL, TRIALS, SharingPolicy
+from fedsparsify.inference.runtime.sharing import (
+    DISAPPOINTMENTS,
+    FIRST_INTERVAL,
+    TRIAL_INTERVAL,
+    TRIALS,
+    SharingPolicy,
+)
 from fedsparsify.networks import build, model_of
 from fedsparsify.networks.tracing import trace
 
 
-def run_policy(policy: SharingPolicy, shared: float, alone: float, runs: int = TRIAL_INTERVAL) -> list[bool]:
+def run_policy(policy: SharingPolicy, shared: float, alone: float, runs: int) -> list[bool]:
     """The ways of some runs, where either takes so long."""
     ways = []
     for _ in range(runs):
@@ -20,12 +26,25 @@ def run_policy(policy: SharingPolicy, shared: float, alone: float, runs: int = T
     return ways
 
 
-def test_the_faster_way_is_taken_until_the_next_trial() -> None:
+TRIAL = [True, False] * TRIALS
+
+
+def test_the_faster_way_is_taken_and_tried_more_and_more_rarely() -> None:
     policy = SharingPolicy()
-    trial = [True] * TRIALS + [False] * TRIALS
-    assert run_policy(policy, shared=1, alone=2) == trial + [True] * (TRIAL_INTERVAL - 2 * TRIALS)
-    assert run_policy(policy, shared=2, alone=1) == trial + [False] * (TRIAL_INTERVAL - 2 * TRIALS)
-    assert run_policy(policy, shared=1, alone=2) == trial + [True] * (TRIAL_INTERVAL - 2 * TRIALS)
+    interval = FIRST_INTERVAL
+    for _ in range(7):
+        interval = min(2 * interval, TRIAL_INTERVAL)
+        assert run_policy(policy, shared=1, alone=2, runs=interval) == TRIAL + [True] * (interval - 2 * TRIALS)
+    assert interval == TRIAL_INTERVAL
+
+
+def test_a_way_that_has_become_slower_is_left_at_once() -> None:
+    policy = SharingPolicy()
+    run_policy(policy, shared=1, alone=2, runs=20 * TRIAL_INTERVAL)
+    for shared, alone, faster in ((3, 2, False), (3, 4, True)):
+        ways = run_policy(policy, shared, alone, runs=TRIAL_INTERVAL)
+        assert ways[-1] is faster
+        assert ways.count(not faster) < 2 * TRIALS + DISAPPOINTMENTS + 2 * TRIALS * (TRIAL_INTERVAL // FIRST_INTERVAL)
 
 
 def test_one_slow_try_does_not_decide() -> None:

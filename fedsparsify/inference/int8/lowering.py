@@ -99,6 +99,8 @@ def int_rows(network: IntNetwork, shapes: dict[str, Shape], block: SampleBlock, 
 class IntRowWriter(RowWriter):
     """Writes the rows of an integer part, for one worker."""
 
+    spreads = False  # as the input is quantised, float by float
+
     def __init__(
         self,
         network: IntNetwork,

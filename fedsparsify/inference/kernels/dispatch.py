@@ -16,7 +16,7 @@ from .dense import dense
 from .elementwise import activate, add, affine, gate
 from .job_words import JOB, JOB_WORDS, NEXT_JOB_WORD, PREVIOUS, WORKER
 from .matmul import matmul
-from .moves import fetch, move, transpose_samples, write_halo
+from .moves import fetch, move, spread, transpose_samples, write_halo
 from .norms import mean, norm, softmax
 from .pointwise import pointwise
 from .pool import pool
@@ -50,6 +50,7 @@ from .winograd import winograd
     MEAN,
     MATMUL,
     POINTWISE,
+    SPREAD,
 ) = (int(kind) for kind in Kind)
 ROW_BYTES, JOB_BYTES = ROW_RECORD.itemsize, 8 * len(JOB_WORDS)
 operation = seen_as(from_dtype(ROW_RECORD))
@@ -101,6 +102,8 @@ def execute(width: Any, program: Any, arena: Any, x: Any, y: Any, samples: Any, 
             fetch(width, op, arena, indices)
         elif kind == PACK:
             move(op, x + 4 * op.source, arena + 4 * op.target, indices, left)
+        elif kind == SPREAD:
+            spread(width, op, x + 4 * op.source, arena + 4 * op.target, indices)
         elif kind == TRANSPOSE:
             transpose_samples(width, op, x + 4 * op.source, arena + 4 * op.target, left)
         elif kind == UNPACK:

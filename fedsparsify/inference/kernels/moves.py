@@ -9,10 +9,10 @@ from typing import Any
 
 from ...native.compiled import compiled, inlined
 from ...native.pointers import ints
-from ...native.simd import transpose
+from ...native.simd import transpose, transpose_lines
 from .vectors import copy_floats, frame, merge_lanes, prefetch, read_int, shift_lanes
 
-ONE, TWO, FOUR = (0,), (0,) * 2, (0,) * 4
+ONE, TWO, THREE, FOUR = (0,), (0,) * 2, (0,) * 3, (0,) * 4
 
 
 @inlined
@@ -39,6 +39,19 @@ def _move_runs(run: Any, op: Any, source: Any, target: Any, indices: Any, sample
         for _ in range(count):
             copy_floats(run, b + 4 * read_int(at + 4), a + 4 * read_int(at))
             at += 8
+
+
+@compiled
+def spread(width: Any, op: Any, source: Any, target: Any, indices: Any) -> None:
+    """An image into blocks, one per lane: squares as wide as a vector, the last of a row overlapping the one before."""
+    lanes, blocks = len(width), indices + 4 * op.offsets
+    for c in range(op.channels):
+        for i in range(op.rows):
+            a = source + 4 * (c * op.source_channel + i * op.source_row)
+            b = target + 4 * (c * op.target_channel + i * op.target_row)
+            for j in range(0, op.columns, lanes):
+                j = min(j, op.columns - lanes)
+                transpose_lines(width, b + 4 * j * lanes, a + 4 * j, blocks)
 
 
 @compiled
@@ -76,6 +89,12 @@ def write_halo(width: Any, op: Any, arena: Any, indices: Any) -> None:
             entry += 4 + vector
     if op.frame_rows > 0:
         _frames(width, op, arena, across)
+        return
+    if op.border == len(TWO):
+        _wide_frames(width, TWO, op, arena)
+        return
+    if op.border == len(THREE):
+        _wide_frames(width, THREE, op, arena)
         return
     for c in range(op.channels):
         corner = arena + 4 * (op.target + c * op.target_channel)
@@ -116,18 +135,32 @@ def _frames(width: Any, op: Any, arena: Any, across: Any) -> None:
     for c in range(op.channels):
         corner = arena + 4 * (op.target + c * op.target_channel)
         if op.frame_rows == 2 and across == 1:
-            frame(width, TWO, ONE, corner, row, op.rows, op.columns, op.fill)
+            frame(width, TWO, ONE, ONE, corner, row, op.rows, op.columns, op.fill)
         elif op.frame_rows == 2 and across == 2 and op.rows == op.columns == 1:  # without the loops
-            frame(width, TWO, TWO, corner, row, 1, 1, op.fill)
+            frame(width, TWO, TWO, ONE, corner, row, 1, 1, op.fill)
         elif op.frame_rows == 2 and across == 2:
-            frame(width, TWO, TWO, corner, row, op.rows, op.columns, op.fill)
+            frame(width, TWO, TWO, ONE, corner, row, op.rows, op.columns, op.fill)
         elif op.frame_rows == 4 and across == 2:
-            frame(width, FOUR, TWO, corner, row, op.rows, op.columns, op.fill)
+            frame(width, FOUR, TWO, ONE, corner, row, op.rows, op.columns, op.fill)
         elif len(width) == 8:
-            frame(width, TWO, FOUR, corner, row, op.rows, op.columns, op.fill)
+            frame(width, TWO, FOUR, ONE, corner, row, op.rows, op.columns, op.fill)
         elif op.rows == op.columns == 1:
-            frame(width, FOUR, FOUR, corner, row, 1, 1, op.fill)
+            frame(width, FOUR, FOUR, ONE, corner, row, 1, 1, op.fill)
         elif op.rows == op.columns == 2:
-            frame(width, FOUR, FOUR, corner, row, 2, 2, op.fill)
+            frame(width, FOUR, FOUR, ONE, corner, row, 2, 2, op.fill)
         else:
-            frame(width, FOUR, FOUR, corner, row, op.rows, op.columns, op.fill)
+            frame(width, FOUR, FOUR, ONE, corner, row, op.rows, op.columns, op.fill)
+
+
+@compiled
+def _wide_frames(width: Any, border: Any, op: Any, arena: Any) -> None:
+    """A halo of two or three pixels on each side, where the lanes are the blocks of one image."""
+    row = 4 * op.target_row
+    for c in range(op.channels):
+        corner = arena + 4 * (op.target + c * op.target_channel)
+        if len(width) == 16:
+            frame(width, FOUR, FOUR, border, corner, row, op.rows, op.columns, op.fill)
+        elif len(width) == 8:
+            frame(width, TWO, FOUR, border, corner, row, op.rows, op.columns, op.fill)
+        else:
+            frame(width, TWO, TWO, border, corner, row, op.rows, op.columns, op.fill)

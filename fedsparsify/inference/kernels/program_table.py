@@ -39,6 +39,7 @@ class Kind(IntEnum):
     MEAN = 21  # the mean of each image, into every lane of the image
     MATMUL = 22  # products of matrices that both depend on the input
     POINTWISE = 23  # a sparse 1 × 1 convolution of blocks without a halo
+    SPREAD = 24  # input → arena, where each lane holds a block of one image
 
 
 WORDS: tuple[tuple[str, ...], ...] = (
@@ -59,7 +60,7 @@ WORDS: tuple[tuple[str, ...], ...] = (
     ("columns",),
     ("stride_row",),  # source floats between two outputs
     ("stride_column",),
-    ("tile", "tile_vectors", "tile_columns", "run", "squares", "gated", "cells"),
+    ("tile", "tile_vectors", "tile_columns", "run", "squares", "gated", "cells", "border"),
     ("input_blocks", "output_blocks"),  # blocks of input channels; blocks of output channels
     ("stream",),
     ("params",),

@@ -74,22 +74,29 @@ def merge_lanes(_, width, target, source, mask):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def frame(_, width, grid_rows, grid_columns, corner, row, rows, columns, fill):  # type: ignore[no-untyped-def]
-    """Write the halo of one pixel around a channel whose lanes are a grid of blocks: pixels of the neighbours."""
-    lanes, height, breadth = sides(width, grid_rows, grid_columns)
+def frame(_, width, grid_rows, grid_columns, border, corner, row, rows, columns, fill):  # type: ignore[no-untyped-def]
+    """Write the halo around a channel whose lanes are a grid of blocks: `border` pixels of the neighbours."""
+    lanes, height, breadth, pixels = sides(width, grid_rows, grid_columns, border)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, _, _, corner, row, rows, columns, fill = args
+        _, _, _, _, corner, row, rows, columns, fill = args
         e = Emitter(builder, lanes)
-        write_frame(e, (height, breadth), corner, row, rows, columns, e.splat(fill))
+        write_frame(e, (height, breadth), corner, row, rows, columns, e.splat(fill), pixels)
         return context.get_dummy_value()
 
     i64 = types.int64
-    return types.void(width, grid_rows, grid_columns, i64, i64, i64, i64, types.float32), generate
+    return types.void(width, grid_rows, grid_columns, border, i64, i64, i64, i64, types.float32), generate
 
 
 def write_frame(
-    e: Emitter, lane_grid: tuple[int, int], corner: Any, row: Any, rows: Any, columns: Any, outside: Any
+    e: Emitter,
+    lane_grid: tuple[int, int],
+    corner: Any,
+    row: Any,
+    rows: Any,
+    columns: Any,
+    outside: Any,
+    border: int = 1,
 ) -> None:
     """The code of `frame`, for lanes of any type; `outside` is the vector of the fill.
 
@@ -116,23 +123,33 @@ def write_frame(
 
     def along_rows(state: Values) -> Values:
         (line,) = state
-        hand(end_of(line), e.at(line, -e.bytes), 0, 1)
-        hand(line, builder.add(line, width_bytes), 0, -1)
+        for k in range(border):
+            hand(e.at(end_of(line), -k * e.bytes), e.at(line, -(k + 1) * e.bytes), 0, 1)
+            hand(e.at(line, k * e.bytes), e.at(builder.add(line, width_bytes), k * e.bytes), 0, -1)
         return [builder.add(line, row)]
 
     def along_columns(state: Values) -> Values:
         top, bottom = state
-        hand(bottom, builder.sub(top, row), 1, 0)
-        hand(top, builder.add(bottom, row), -1, 0)
-        return [e.at(top, e.bytes), e.at(bottom, e.bytes)]
+        upper, lower = top, bottom
+        for _ in range(border):
+            top, bottom = builder.sub(top, row), builder.add(bottom, row)
+            hand(lower, top, 1, 0)
+            hand(upper, bottom, -1, 0)
+            upper, lower = builder.add(upper, row), builder.sub(lower, row)
+        return [e.at(state[0], e.bytes), e.at(state[1], e.bytes)]
 
     e.loop(rows, [corner], along_rows)
     e.loop(columns, [corner, last], along_columns)
-    above, below = builder.sub(corner, row), builder.add(last, row)
-    hand(end_of(last), e.at(above, -e.bytes), 1, 1)
-    hand(last, builder.add(above, width_bytes), 1, -1)
-    hand(end_of(corner), e.at(below, -e.bytes), -1, 1)
-    hand(corner, builder.add(below, width_bytes), -1, -1)
+    upper, lower, above, below = corner, last, corner, last
+    for _ in range(border):
+        above, below = builder.sub(above, row), builder.add(below, row)
+        for k in range(border):
+            left, right = -(k + 1) * e.bytes, k * e.bytes
+            hand(e.at(end_of(lower), -right), e.at(above, left), 1, 1)
+            hand(e.at(lower, right), e.at(builder.add(above, width_bytes), right), 1, -1)
+            hand(e.at(end_of(upper), -right), e.at(below, left), -1, 1)
+            hand(e.at(upper, right), e.at(builder.add(below, width_bytes), right), -1, -1)
+        upper, lower = builder.add(upper, row), builder.sub(lower, row)
 
 
 @intrinsic

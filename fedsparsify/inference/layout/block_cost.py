@@ -16,8 +16,8 @@ from ..frontend.steps import Conv, Step
 from ..kernels.tiles import covering_cost
 from .levels import levels_of
 
-LARGE = 1 << 18  # floats of a value that does not stay in the second-level cache
-LARGE_GAIN = 0.87  # of the multiplications, below which blocks of such images are worth what they lose in the caches
+LARGE = 1 << 17  # floats of a value that, with those beside it, does not stay in the second-level cache
+LARGE_GAIN = 0.75  # of the multiplications, below which blocks of such images are worth what they lose in the caches
 
 
 def blocks_pay(steps: Sequence[Step], shapes: dict[str, Shape], lanes: int, samples: int) -> bool:

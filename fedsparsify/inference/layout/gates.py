@@ -2,15 +2,16 @@
 
 Input: steps with the shapes of their values. Output: the names of such values. A gate is made from the mean of an
 image and comes back to it soon. Where lanes are blocks of an image, every lane of the image holds the gate, so that the
-steps between need no other layout.
+steps between need no other layout. The mean at the end of a network is a gate too: one float per channel is moved to
+the layers after it, not the whole image.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ..frontend.fusion import Shape
-from ..frontend.steps import Activation, Add, Affine, Conv, Pool, Step
+from ..frontend.steps import Activation, Add, Affine, Conv, Flatten, Pool, Step
 
 
 def gates_of(steps: Sequence[Step], shapes: Mapping[str, Shape]) -> frozenset[str]:
@@ -23,20 +24,56 @@ def gates_of(steps: Sequence[Step], shapes: Mapping[str, Shape]) -> frozenset[st
     for step in steps:
         entering = {name for name in step.inputs if name not in made and shapes[name][1:] == (1, 1)}
         alone = shapes[step.name][1:] == (1, 1) and all(name in possible or name in entering for name in step.inputs)
-        pooled = isinstance(step, Pool) and step.mean and step.size == (1, 1) and shapes[step.inputs[0]][1:] != (1, 1)
-        if pooled or (alone and _pointwise(step)):
+        if _is_mean(step, shapes) or (alone and _pointwise(step)):
             possible.add(step.name)
         if isinstance(step, Add) and step.gated:
             possible |= entering & {step.inputs[1]}
         if alone and _pointwise(step):
             possible |= entering
-    wanted: set[str] = set()
+    wanted = _last_means(steps, shapes)
     for step in reversed(steps):
         if isinstance(step, Add) and step.gated:
             wanted.add(step.inputs[1])
         if step.name in wanted and shapes[step.name][1:] == (1, 1):
             wanted.update(name for name in step.inputs if shapes[name][1:] == (1, 1))
     return frozenset(wanted & possible) if wanted <= possible else _closed(steps, wanted & possible, made)
+
+
+def images_of(steps: Sequence[Step], gates: Collection[str]) -> dict[str, str]:
+    """By gate, the image that it scales or shifts, at once or through functions of each value alone."""
+    images: dict[str, str] = {}
+    for step in reversed(steps):
+        if isinstance(step, Add) and step.gated and step.inputs[1] in gates:
+            images[step.inputs[1]] = step.inputs[0]
+        if step.name in images and isinstance(step, Activation | Affine):
+            images[step.inputs[0]] = images[step.name]
+    return images
+
+
+def private_gates(steps: Sequence[Step], gates: Collection[str]) -> set[str]:
+    """Gates that every worker computes as a whole: small layers between the mean and the last one before an image.
+
+    Waiting for what another worker wrote takes longer than computing it twice.
+    """
+    images, found = images_of(steps, gates), set[str]()
+    for step in steps:
+        layer = isinstance(step, Conv) or (isinstance(step, Activation | Affine) and step.inputs[0] in found)
+        if step.name in gates and step.name not in images and layer:
+            found.add(step.name)
+    return found
+
+
+def _is_mean(step: Step, shapes: Mapping[str, Shape]) -> bool:
+    """Whether a step gives the means of whole images."""
+    mean = isinstance(step, Pool) and step.mean and step.size == (1, 1)
+    return mean and shapes[step.inputs[0]][1:] != (1, 1)
+
+
+def _last_means(steps: Sequence[Step], shapes: Mapping[str, Shape]) -> set[str]:
+    """Means that only layers of single pixels read, which end a level in any case."""
+    read = {name for step in steps for name in step.inputs}
+    others = {name for step in steps if not isinstance(step, Flatten | Conv) for name in step.inputs}
+    return {step.name for step in steps if _is_mean(step, shapes) and step.name in read - others}
 
 
 def _closed(steps: Sequence[Step], found: set[str], made: set[str]) -> frozenset[str]:

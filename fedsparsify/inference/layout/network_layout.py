@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from math import prod
 
 from ..frontend.fusion import Shape
-from ..frontend.steps import Conv, Pool
-from .arena import LINE_FLOATS, allocate
+from ..frontend.steps import Conv, Pool, Step
+from ..kernels.program_table import Kind
+from .arena import LINE_FLOATS, allocate, place_strips
 from .levels import Level, inputs_of
 from .storage import Storage, check_offsets, storages_of
+from .strips import Chain, chains_of
 
 
 @dataclass(frozen=True)
@@ -42,15 +44,25 @@ class NetworkLayout:
         self.levels, self.block = list(levels), block
         self.samples = [min(block.samples, block.wide * block.lanes // prod(level.grid)) for level in levels]
         self.storages = [storages_of(level, shapes, block.lanes, block.wide, pixel_lanes) for level in levels]
+        self.chains: list[list[Chain]] = [[] for _ in levels]  # of steps that are computed strip by strip
         self.floats = 0  # of all values in the arena
         for level, storages in zip(self.levels, self.storages, strict=True):
             check_offsets(level, storages)
 
+    def divide_in_strips(self, kinds: Mapping[str, Kind], steps: Sequence[Step], pools: Mapping[str, Pool]) -> None:
+        """Find the steps that are computed strip by strip; of the values between only a strip is stored."""
+        for number, (level, storages) in enumerate(zip(self.levels, self.storages, strict=True)):
+            self.chains[number] = chains_of(level, storages, kinds, steps, pools)
+            for chain in self.chains[number]:
+                for name in chain.between:
+                    storages[name].strip = chain.channels
+
     def allocate(self, pools: Mapping[str, Pool]) -> None:
         """Give each value its offset in the arena; `pools` are those that convolutions include."""
         self.floats = max(LINE_FLOATS, self.block.lanes)  # a guard: shifted reads may begin one vector early
-        for level, storages in zip(self.levels, self.storages, strict=True):
-            self.floats = allocate(level, storages, self.floats, self.block.workers, pools)
+        self.floats = place_strips(self.levels, self.storages, self.chains, self.floats, self.block.workers)
+        for level, storages, chains in zip(self.levels, self.storages, self.chains, strict=True):
+            self.floats = allocate(level, storages, self.floats, self.block.workers, pools, chains)
 
     @property
     def largest(self) -> str:

@@ -13,12 +13,15 @@ from ...errors import ModelError
 from ...graph import INPUT
 from ..frontend.fusion import Shape
 from ..frontend.steps import Conv, Pair, Pool, Step
+from .gates import private_gates
 from .levels import Level, reach
 from .memory_budget import size_of
 
 SMALL = 4  # cells of a block above which the sparse kernel is as fast as a dense product
 PIXEL_LANE_WEIGHTS = 32  # per channel, from which writing a halo for them takes less time
 PAGE_FLOATS = 1024
+WIDE_BORDERS = (2, 3)  # pixels of halos that have code of their own, where the lanes are the blocks of one image
+FINEST = {16: (4, 4), 8: (2, 4), 4: (2, 2)}  # grids, by lanes, of one image's blocks
 PIXEL_LANE_FLOATS = 1 << 15  # that an entry's offset of 16 bits reaches
 
 
@@ -38,6 +41,8 @@ class Storage:
     bands: int = 1  # of the image's rows, one per worker
     gate: bool = False  # one pixel, which all lanes of an image hold
     pixel_lane: bool = False  # one pixel per lane, read by convolutions that need no halo
+    private: bool = False  # each worker computes the whole value, into a copy of its own
+    strip: int = 0  # channels that lie in memory at a time; 0 where all do
 
     @property
     def row(self) -> int:
@@ -58,8 +63,8 @@ class Storage:
     @property
     def size(self) -> int:
         """Floats of all channels; the dense kernel, which serves the smallest blocks, writes sixteen at a time."""
-        channels = self.shape[0] if prod(self.block) > SMALL else -(-self.shape[0] // 16) * 16
-        return channels * self.channel
+        channels = self.strip or self.shape[0]
+        return (channels if prod(self.block) > SMALL else -(-channels // 16) * 16) * self.channel
 
     @property
     def origin(self) -> int:
@@ -75,6 +80,11 @@ class Storage:
     def haloed(self) -> bool:
         """Whether lanes must hand pixels to their neighbours, or what lies outside of the image is read."""
         return self.grid != (1, 1) and (any(self.before + self.after) or (self.fill != 0 and self.ragged))
+
+    @property
+    def even_border(self) -> bool:
+        """Whether lanes are the blocks of one image and the halo is equally wide on all sides."""
+        return FINEST.get(self.lanes) == self.grid and len({*self.before, *self.after}) == 1
 
     @property
     def ragged(self) -> bool:
@@ -93,6 +103,8 @@ def storages_of(level: Level, shapes: dict[str, Shape], lanes: int, wide: int, p
         shape = channels, rows // level.bands, columns
         storages[name] = Storage(shape, level.grid, (block[0], block[1] * wide), lanes, bands=level.bands)
         storages[name].gate = name in level.gates
+    for name in private_gates(level.steps, level.gates):
+        storages[name].private = level.bands == 1
     for storage in storages.values():
         storage.pixel_lane = pixel_lane
     for step in level.steps:
@@ -116,6 +128,9 @@ def storages_of(level: Level, shapes: dict[str, Shape], lanes: int, wide: int, p
     for storage in storages.values():
         if level.grid != (1, 1) and storage.before == [1, 1] and max(storage.after) <= 1:
             storage.after = [1, 1]  # the usual halo, which has code of its own
+        for border in WIDE_BORDERS:
+            if FINEST.get(lanes) == level.grid and storage.before == [border] * 2 and max(storage.after) <= border:
+                storage.after = [border] * 2
     return storages
 
 

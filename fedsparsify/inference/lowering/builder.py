@@ -6,16 +6,18 @@ worker and the constant pools.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..frontend.fusion import Shape
 from ..frontend.steps import Conv, Step
+from ..kernels.program_table import Kind
 from ..layout.bands import in_bands
 from ..layout.levels import Level, levels_of
 from ..layout.memory_budget import MemoryBudget
 from ..layout.network_layout import NetworkLayout, SampleBlock
 from ..layout.pools import fusable_pools
 from ..layout.storage import Storage, named
+from ..layout.strips import chains_of
 from .autotune import measure
 from .kernel_choice import KernelChoice, can_pool, choose
 from .packed_layers import pack, packing_bytes
@@ -47,17 +49,23 @@ class ProgramBuilder:
         for step, source, target in layout.convolutions():
             if step.name not in self.choices:
                 self.choices[step.name] = self._choose(step, source, target, layout.floats)
-        if block.workers > 1 and block.single:
-            kinds = {name: choice.kind for name, choice in self.choices.items()}
+        kinds = {name: choice.kind for name, choice in self.choices.items()}
+        if block.workers > 1 and block.single and not self._has_depthwise_chains(layout, kinds):
             layout = self._lay_out(in_bands(layout.levels, self.shapes, block.lanes, block.workers, kinds))
         pools = {name: pool for level in layout.levels for name, pool in fusable_pools(level, self.steps).items()}
         for step, _, target in layout.convolutions():
             if step.name in pools and not can_pool(self.choices[step.name], step, target):
                 del pools[step.name]
+        layout.divide_in_strips(kinds, self.steps, pools)
         layout.allocate(pools)
         writer = RowWriter(layout, self.shapes, self.steps[-1].name, self.choices, pools, self.memory)
         writer.write()
         return writer
+
+    def _has_depthwise_chains(self, layout: NetworkLayout, kinds: Mapping[str, Kind]) -> bool:
+        """Whether the first level has wide layers that are computed strip by strip, which bands are not."""
+        chains = chains_of(layout.levels[0], layout.storages[0], kinds, self.steps, {})
+        return any(isinstance(step, Conv) for chain in chains for step in chain.steps[1:])
 
     def _lay_out(self, levels: Sequence[Level]) -> NetworkLayout:
         """The layout of some levels, or a refusal of what does not fit into memory."""

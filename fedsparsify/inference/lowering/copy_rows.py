@@ -16,7 +16,7 @@ from ..layout.storage import Storage
 from .constants import int32
 from .index_tables import Integers, batch_pixels, runs_of
 from .program_rows import ProgramRows
-from .rows import CopyRow, FetchRow, MoveRow, PackRow, TransposeRow, UnpackRow, View
+from .rows import CopyRow, FetchRow, MoveRow, PackRow, SpreadRow, TransposeRow, UnpackRow, View
 
 FAR_ARENA = 1 << 19  # floats of an arena whose values do not stay in the second-level cache
 Copy = TypeVar("Copy", bound=CopyRow)
@@ -33,7 +33,16 @@ def pack_input(rows: ProgramRows, batch: Storage, target: Storage, first_sample:
         rows.divide(row, [batch], target)
         return
     batch.worker_step = prod(target.shape[1:]) if target.bands > 1 else 0
-    source = View(first_sample * prod(batch.shape), channel=height * width)
+    source = View(first_sample * prod(batch.shape), channel=height * width, row=width)
+    whole = samples == 1 and not target.ragged and target.block[1] >= target.lanes == prod(target.grid)
+    if rows.spreads and whole:
+        by, bx = np.divmod(np.arange(target.lanes), target.grid[1])
+        offsets = rows.indices.add(int32(4 * (by * target.block[0] * width + bx * target.block[1])))
+        wide = SpreadRow(
+            first_sample=first_sample, source=source, target=View.of(target), block=target.block, offsets=offsets
+        )
+        rows.divide(wide, [batch], target)
+        return
     old, new = batch_pixels(target.shape, samples), rows.pixels(target, samples)
     rows.divide(_copy(PackRow, rows, source, View.of(target), old, new, first_sample), [batch], target)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...model import Floats
 from ..frontend.fusion import Shape
 from ..frontend.steps import Pool
-from ..layout.storage import Storage
+from ..layout.storage import WIDE_BORDERS, Storage
 from .constants import int32
 
 Integers = NDArray[np.int32]
@@ -75,6 +75,7 @@ class HaloTable(NamedTuple):
     table: Integers  # widths (above, left, below, right), columns of the grid, four masks, vectors partly outside
     outside_count: int  # vectors of a channel that are partly outside of the image: an offset each, and its mask
     frame_rows: int  # see rows.HaloRow
+    border: int  # see rows.HaloRow
 
 
 def halo_table(storage: Storage) -> HaloTable:
@@ -88,7 +89,8 @@ def halo_table(storage: Storage) -> HaloTable:
     outside = np.concatenate([offsets, inside], axis=1)[~inside.all(1)]
     table = int32(np.concatenate([[*storage.before, *storage.after, columns], masks, outside.ravel()]))
     usual = storage.before == storage.after == [1, 1]
-    return HaloTable(table, len(outside), rows if usual else 0)
+    border = storage.before[0] if storage.even_border and storage.before[0] in WIDE_BORDERS else 0
+    return HaloTable(table, len(outside), rows if usual else 0, border)
 
 
 def pool_windows(step: Pool, source: Storage, target: Storage) -> tuple[Integers, Floats]:

@@ -19,7 +19,8 @@ from ..layout.storage import SMALL, Storage
 from .weight_streams import channel_blocks, pairs_pay, small_blocks
 
 SURELY_SPARSE, SURELY_DENSE = 0.15, 0.8  # densities outside of which nothing needs to be measured
-DEEP = 24  # convolutions, beyond which a dense network is computed without Winograd's transforms: see _dense_choice
+NARROW = 12  # convolutions, beyond which dense layers take Winograd's smaller tiles: see _dense_choice
+DEEP = 24  # the same without Winograd's transforms
 CLEARLY = 0.9  # dense weights drive other layers' weights out of the caches, which a layer measured alone does not show
 KERNEL_OPTIONS = ("auto", "sparse", "dense")  # what a user may ask for
 
@@ -45,8 +46,8 @@ def choose(
         return KernelChoice(Kind.PIXEL_LANE)
     tile = TILES[tile_for(target.block, source.lanes, step.stride)]
     sparse = KernelChoice(Kind.SPARSE, channel_blocks(step, tile, source.lanes), pairs_pay(step, tile))
-    exact = depth > DEEP and option != "dense" and step.weight.density > SURELY_DENSE
-    dense = _dense_choice(step, target, not exact)
+    exact = option != "dense" and step.weight.density > SURELY_DENSE
+    dense = _dense_choice(step, target, depth if exact else 0)
     if is_pointwise(step, source):
         line = 1, line_tile(prod(source.block), source.lanes)
         sparse = KernelChoice(Kind.POINTWISE, channel_blocks(step, line, source.lanes))
@@ -76,14 +77,16 @@ def can_pool(choice: KernelChoice, step: Conv, target: Storage) -> bool:
     return choice.kind in (Kind.WINOGRAD, Kind.SMALL, Kind.SPARSE) and not any(side % 2 for side in sides)
 
 
-def _dense_choice(step: Conv, target: Storage, winograd: bool) -> KernelChoice | None:
+def _dense_choice(step: Conv, target: Storage, depth: int) -> KernelChoice | None:
     """A dense kernel, where there is one that the sparse kernel does not match at full density.
 
-    Winograd's transforms round three times as coarsely as plain sums, and the layers that follow multiply an error:
-    four such layers at the beginning of a dense inception_v3 took its logits 6e-4 from float64, plain sums 2e-4.
+    Winograd's transforms round three times as coarsely as plain sums, those of wide tiles ten times, and the `depth`
+    layers of a network multiply an error: four such layers at the beginning of a dense inception_v3 took its logits
+    6e-4 from float64, plain sums 2e-4; wide tiles took those of a dense vgg19_bn 2e-4 away.
     """
-    if winograd and winograd_fits(step) and min(target.block) >= 4:
-        return KernelChoice(Kind.WINOGRAD, tile_columns=_tile_columns(target.block))
+    if depth <= DEEP and winograd_fits(step) and min(target.block) >= 4:
+        columns = _tile_columns(target.block) if depth <= NARROW else min(POINTS)
+        return KernelChoice(Kind.WINOGRAD, tile_columns=columns)
     return KernelChoice(Kind.DENSE) if step.groups == 1 and prod(target.block) <= SMALL else None
 
 

@@ -6,10 +6,11 @@ what another wrote, and the constant pools that the rows point into.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -32,17 +33,32 @@ from .rows import (
     PoolRow,
     Row,
     SoftmaxRow,
+    SpreadRow,
     TransposeRow,
     View,
 )
 from .workers import Bounds, Workers
 
 ROW_BYTES = 2048  # of a row before it is encoded, at the most
-FILLING = (PackRow, TransposeRow, HaloRow)  # rows that each worker may run on its own copy of a value
+FILLING = (PackRow, SpreadRow, TransposeRow, HaloRow)  # rows that each worker may run on its own copy of a value
+
+
+class StripPart(NamedTuple):
+    """A strip: some channels of one worker."""
+
+    worker: int
+    first: int
+    last: int
+
+    def shift(self, storage: Storage) -> int:
+        """Floats from where a value would lie to where this worker has it; of some values only a strip is stored."""
+        return self.worker * storage.worker_step - (self.first * storage.channel if storage.strip else 0)
 
 
 class ProgramRows:
     """Collects the rows of every worker and their constants, within a memory budget."""
+
+    spreads: ClassVar[bool] = True  # whether there is code that reads an image by squares of floats
 
     def __init__(self, block: SampleBlock, value_floats: int, memory: MemoryBudget) -> None:
         """`value_floats`: of all values in the arena."""
@@ -53,6 +69,7 @@ class ProgramRows:
             ConstantPool(np.float32),
             ConstantPool(np.int32),
         )
+        self.strip: StripPart | None = None  # for which rows are written at present
         self._workspace = 0  # floats per worker
 
     @property
@@ -94,20 +111,40 @@ class ProgramRows:
 
         `params(first, last)` are the constants of some channels.
         """
+        if self.strip:
+            worker, first, last = self.strip
+            views = {"source": reads[0], "second": reads[-1], "target": writes}
+            shifts = {name: self.strip.shift(storage) for name, storage in views.items()}
+            self._add_share(row, worker, first, last, shifts, params)
+            return
         bounds = self.workers.bounds(reads[0])
-        each_all = writes.bands > 1 or (isinstance(row, FILLING) and self.workers.complete_copies(writes))
+        each_all = (
+            writes.bands > 1 or writes.private or (isinstance(row, FILLING) and self.workers.complete_copies(writes))
+        )
         shares = self.workers.all_channels(writes) if each_all else list(pairwise(bounds))
         self.before_read(reads, bounds, row.first_sample)
         steps = {"source": reads[0].worker_step, "second": reads[-1].worker_step, "target": writes.worker_step}
         for worker, (first, last) in enumerate(shares):
-            if first == last:
-                continue
-            share = row.share(first, last, {name: worker * step for name, step in steps.items()})
-            if isinstance(share, (AffineRow, PoolRow)) and params is not None:
-                share = replace(share, params=self.params.add(params(first, last)))
-            self.workers.rows[worker].append(share)
+            if first < last:
+                shifts = {name: worker * step for name, step in steps.items()}
+                self._add_share(row, worker, first, last, shifts, params)
         if not each_all:
             self.workers.record_write(writes, bounds)
+
+    def _add_share(
+        self,
+        row: ChannelRow,
+        worker: int,
+        first: int,
+        last: int,
+        shifts: Mapping[str, int],
+        params: Callable[[int, int], Floats] | None,
+    ) -> None:
+        """Add a worker's share of a row."""
+        share = row.share(first, last, shifts)
+        if isinstance(share, (AffineRow, PoolRow)) and params is not None:
+            share = replace(share, params=self.params.add(params(first, last)))
+        self.workers.rows[worker].append(share)
 
     def before_read(self, reads: Sequence[Storage], bounds: Bounds, first_sample: int, whole: bool = False) -> None:
         """Let workers wait for, and fetch, what they read: the channels that they write next, or the `whole` value."""
@@ -133,7 +170,7 @@ class ProgramRows:
         for storage in reads if count > 1 else ():
             if self.workers.unsynchronized(storage) and not storage.worker_step:
                 self.workers.add_barrier()
-            self.before_read([storage], [*[0] * count, storage.shape[0]], first_sample, whole=True)
+            self.before_read([storage], self.workers.nothing_yet(storage), first_sample, whole=True)
 
     def free_share(self, writes: Storage, worker: int, count: int) -> tuple[int, int]:
         """The part of `count` entries that a worker writes: all, where it has a copy of the value."""
@@ -151,7 +188,7 @@ class ProgramRows:
         if storage.ragged:
             cells = storage.samples * prod(storage.grid) * prod(storage.block)
             self.expect(PIXEL_BYTES * cells, "a table of pixels")
-        table, outside_count, frame_rows = halo_table(storage)
+        table, outside_count, frame_rows, border = halo_table(storage)
         return HaloRow(
             first_sample=first_sample,
             target=View.of(storage),
@@ -159,6 +196,7 @@ class ProgramRows:
             halo=self.indices.add(table),
             outside_count=outside_count,
             frame_rows=frame_rows,
+            border=border,
             fill=storage.fill,
         )
 

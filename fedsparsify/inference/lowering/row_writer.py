@@ -32,17 +32,20 @@ from ..frontend.steps import (
     Softmax,
     Step,
 )
+from ..kernels.program_table import Kind
+from ..layout.gates import images_of
 from ..layout.levels import inputs_of
 from ..layout.memory_budget import MemoryBudget
 from ..layout.network_layout import NetworkLayout
 from ..layout.storage import Storage
+from ..layout.strips import Chain
 from .convolution_rows import ConvolutionRow, OffsetsRow, PointwiseRow, StreamRow
 from .copy_rows import flatten, move_to_level, pack_input, unpack_output, write_halo
 from .free_rows import write_by_pixels, write_product
 from .index_tables import inside, pool_windows
 from .kernel_choice import KernelChoice
 from .packed_layers import PackedLayer, pack, packing_bytes
-from .program_rows import ProgramRows
+from .program_rows import ProgramRows, StripPart
 from .relayout_rows import write_constant, write_relayout
 from .rows import (
     ActivationRow,
@@ -56,6 +59,7 @@ from .rows import (
     SoftmaxRow,
     View,
 )
+from .workers import EVEN_SHARE, Bounds
 
 ACTIVATION_NUMBERS = {operation.name: number for number, operation in enumerate(ACTIVATIONS)}
 WINDOW_BYTES = 40  # per output of a pool, of its tables while they are made
@@ -80,10 +84,20 @@ class RowWriter(ProgramRows):
         convolutions = [step for step, _, _ in layout.convolutions() if step.groups > 1]
         # Input channels per group of what reads a value.
         self._group_depths = {step.inputs[0]: step.weight.shape[1] for step in convolutions}
+        self._images = self._images_of_gates()
         self.row_steps: list[str] = []  # per row of the first worker, the step that it belongs to
         self._packed: dict[tuple[str, int], ConvolutionRow] = {}  # by step and first output channel
         # The caller's arrays are stored as they come.
         self._batch, self._logits = (Storage(shapes[name], (1, 1), shapes[name][1:], 1) for name in (INPUT, output))
+
+    def _images_of_gates(self) -> dict[str, Storage]:
+        """By gate, the image whose channels' workers write it."""
+        return {
+            gate: storages[image]
+            for level, storages in zip(self.layout.levels, self.layout.storages, strict=True)
+            for gate, image in images_of(level.steps, level.gates).items()
+            if self.block.workers > 1
+        }
 
     def write(self) -> None:
         """Write the rows of all samples of the block."""
@@ -107,8 +121,15 @@ class RowWriter(ProgramRows):
         for name in inputs_of(level):
             write_halo(self, storages[name], sample)
             self._label(name)
+        chains = {step.name: chain for chain in self.layout.chains[index] for step in chain.steps}
         for step in level.steps:
-            self._write_step(step, storages, sample)
+            chain = chains.get(step.name)
+            if chain and step is not chain.steps[-1]:
+                continue
+            if chain:
+                self._write_chain(chain, storages, sample)
+            else:
+                self._write_step(step, storages, sample)
             write_halo(self, storages[step.name], sample)
             for later in self._later[index][step.name]:
                 target = self.layout.storages[later][step.name]
@@ -116,6 +137,22 @@ class RowWriter(ProgramRows):
             if step.name == self._output:
                 unpack_output(self, storages[step.name], self._logits, sample, samples[index])
             self._label(step.name)
+
+    def _write_chain(self, chain: Chain, storages: dict[str, Storage], sample: int) -> None:
+        """The rows of steps that treat each channel alone, strip by strip. Workers divide the channels once for all."""
+        head, last = chain.steps[0], chain.steps[-1]
+        assert isinstance(head, Conv)
+        bounds = self._divide_convolution(head, storages[head.inputs[0]], storages[head.name], sample)
+        for worker, (start, end) in enumerate(pairwise(bounds)):
+            for first in range(start, end, chain.channels):
+                self.strip = StripPart(worker, first, min(first + chain.channels, end))
+                for step in chain.steps:
+                    self._write_step(step, storages, sample)
+                    if step is not last:
+                        write_halo(self, storages[step.name], sample)
+                    self._label(step.name)
+        self.strip = None
+        self.workers.record_write(storages[last.name], bounds)
 
     def _label(self, step: str) -> None:
         """Note that the first worker's rows written since the last call belong to a step."""
@@ -250,20 +287,53 @@ class RowWriter(ProgramRows):
     ) -> None:
         """One row per worker, with the weights of its own output channels, which are packed once for all samples."""
         into = pooled or target
-        multiple = self._group_depths.get(step.name, 1)
-        bounds = self.workers.fair_bounds(step, source, target, self._choices[step.name], multiple)
-        apart = step.groups > 1 and self.workers.group_bounds(step, source) == bounds
-        self.before_read([source], self.workers.bounds(source) if apart else bounds, sample, whole=not apart)
-        shares = self.workers.all_channels(target) if target.bands > 1 else pairwise(bounds)
+        if self.strip:
+            worker, first, last = self.strip
+            row = self._packed_row(step, source, target, None, first, last)
+            views = row.source.moved(0, self.strip.shift(source)), row.target.moved(0, self.strip.shift(target))
+            self.workers.rows[worker].append(replace(row, first_sample=sample, source=views[0], target=views[1]))
+            return
+        bounds = self._divide_convolution(step, source, target, sample)
+        each_all = target.bands > 1 or target.private
+        shares = self.workers.all_channels(target) if each_all else pairwise(bounds)
         for worker, (first, last) in enumerate(shares):
             if last == first:
                 continue
-            if (step.name, first) not in self._packed:
-                self._packed[step.name, first] = self._pack(step, source, target, pooled, first, last)
-            row = self._packed[step.name, first]
+            row = self._packed_row(step, source, target, pooled, first, last)
             views = row.source.moved(0, worker * source.worker_step), row.target.moved(0, worker * into.worker_step)
             self.workers.rows[worker].append(replace(row, first_sample=sample, source=views[0], target=views[1]))
-        self.workers.record_write(into, bounds)
+        if not target.private:
+            self.workers.record_write(into, bounds)
+
+    def _divide_convolution(self, step: Conv, source: Storage, target: Storage, sample: int) -> Bounds:
+        """How workers divide a convolution's output channels, after they waited for and fetched what they read."""
+        if target.private:
+            self.before_read([source], self.workers.nothing_yet(source), sample, whole=True)
+            return self.workers.nothing_yet(target)
+        bounds = self._bounds_of_image(step)
+        if bounds is None:
+            multiple = self._group_depths.get(step.name, 1)
+            bounds = self.workers.fair_bounds(step, source, target, self._choices[step.name], multiple)
+        apart = step.groups > 1 and self.workers.group_bounds(step, source) == bounds
+        self.before_read([source], self.workers.bounds(source) if apart else bounds, sample, whole=not apart)
+        return bounds
+
+    def _bounds_of_image(self, step: Conv) -> Bounds | None:
+        """How the image that a gate belongs to is divided, so that no worker waits for another's gates."""
+        image = self._images.get(step.name)
+        if image is None or step.groups > 1:
+            return None
+        bounds = self.workers.bounds(image)
+        share = EVEN_SHARE if self._choices[step.name].kind is Kind.DENSE else 1
+        return None if any(bound % share for bound in bounds[:-1]) else bounds
+
+    def _packed_row(
+        self, step: Conv, source: Storage, target: Storage, pooled: Storage | None, first: int, last: int
+    ) -> ConvolutionRow:
+        """The row of some output channels; their weights are packed once."""
+        if (step.name, first) not in self._packed:
+            self._packed[step.name, first] = self._pack(step, source, target, pooled, first, last)
+        return self._packed[step.name, first]
 
     def _pack(
         self, step: Conv, source: Storage, target: Storage, pooled: Storage | None, first: int, last: int

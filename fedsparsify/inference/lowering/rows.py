@@ -122,6 +122,16 @@ class TransposeRow(ChannelRow):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SpreadRow(ChannelRow):
+    """Input → arena, where each lane holds a block of one image, at least as wide as a vector."""
+
+    kind = Kind.SPREAD
+    source: View
+    block: Pair
+    offsets: int  # where the byte offsets of the blocks lie in the indices
+
+
+@dataclass(frozen=True, kw_only=True)
 class HaloRow(ChannelRow):
     """Write the border around each lane's block: pixels of the neighbouring blocks, or the fill."""
 
@@ -131,6 +141,7 @@ class HaloRow(ChannelRow):
     outside_count: int  # vectors of a channel that are partly outside of the image
     frame_rows: int  # rows of the lanes' grid where the halo is one pixel on every side, else 0
     fill: float
+    border: int = 0  # pixels on every side, two or three, where lanes are the blocks of one image; else 0
 
 
 @dataclass(frozen=True, kw_only=True)

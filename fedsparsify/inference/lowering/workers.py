@@ -47,6 +47,7 @@ class Workers:
         self.rows: list[list[Row]] = [[] for _ in range(count)]
         self.arrivals = 0  # at the barrier, in one run
         self._unsynchronized: dict[Storage, Bounds] = {}  # values written since the last barrier, and who wrote what
+        self._written: dict[Storage, Bounds] = {}  # the same of all values
         self._partial: dict[Storage, Bounds] = {}  # values of which each worker's copy has only what it wrote itself
 
     def add_barrier(self) -> None:
@@ -59,7 +60,7 @@ class Workers:
     def record_write(self, storage: Storage, bounds: Bounds) -> None:
         """Record who wrote what. Of a band each worker reads only what it wrote itself, seams apart."""
         if storage.bands == 1:
-            self._unsynchronized[storage] = bounds
+            self._unsynchronized[storage] = self._written[storage] = bounds
             if storage.worker_step:
                 self._partial[storage] = bounds
 
@@ -92,7 +93,13 @@ class Workers:
         """How a value's channels are divided: as they were written, else evenly."""
         channels = storage.shape[0]
         even = [min(channels, -(-channels * k // (EVEN_SHARE * self.count)) * EVEN_SHARE) for k in range(self.count)]
-        return self._partial.get(storage) or self._unsynchronized.get(storage) or [*even, channels]
+        written = self._partial.get(storage) or self._unsynchronized.get(storage)
+        before = self._written.get(storage)
+        return written or (before if before and not first_has_all(before) else [*even, channels])
+
+    def nothing_yet(self, storage: Storage) -> Bounds:
+        """Bounds of workers that each read all of a value."""
+        return [*[0] * self.count, storage.shape[0]]
 
     def all_channels(self, storage: Storage) -> list[Pair]:
         """A share of all channels for every worker."""

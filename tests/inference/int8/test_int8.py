@@ -22,11 +22,14 @@ from fedsparsify.inference.frontend.steps import Conv
 from fedsparsify.inference.frontend.weights import Weights
 from fedsparsify.inference.int8.calibration import calibrate
 from fedsparsify.inference.int8.facts import parts_of, read_range, write_range
+from fedsparsify.inference.int8.lowering import QuantiseRow, int_rows
 from fedsparsify.inference.int8.network import int_network
 from fedsparsify.inference.int8.numbers import Channels, input_channels, sum_numbers
 from fedsparsify.inference.int8.parts import executor_of
 from fedsparsify.inference.int8.winograd_numbers import WinogradNumbers, winograd_numbers
 from fedsparsify.inference.layout.memory_budget import MemoryBudget
+from fedsparsify.inference.layout.network_layout import SampleBlock
+from fedsparsify.inference.lowering.rows import SpreadRow
 from fedsparsify.model import SparseModel
 from fedsparsify.native import codegen
 from fedsparsify.native.machine import lanes_here
@@ -115,6 +118,21 @@ def test_kernels_give_what_numpy_gives(make, lanes: int) -> None:
     batch[3] *= 30  # beyond the calibrated range
     received, wanted = in_integers(net, batch, lanes, 1)
     np.testing.assert_array_equal(received, wanted)
+
+
+def test_images_are_quantised_at_every_width() -> None:
+    """Where lanes are the blocks of one image, floats have a row of their own for the input."""
+    net = Drawn(2, 64, 64).conv(6, 0.5).add("relu").pool().conv(4, 0.5)
+    batch = RANDOM.standard_normal((20, *net.sample), np.float32)
+    (part,) = parts_of(calibrate(net.nodes, net.tensors, batch).fact, net.nodes)
+    network = fuse(part.nodes, net.tensors)
+    shapes = network.shapes(net.sample)
+    assert part.ranges is not None
+    made = int_network(network.steps, shapes, part.ranges)
+    for lanes in (8, 16, 32):
+        (rows,) = int_rows(made, shapes, SampleBlock(lanes), MemoryBudget()).finished()
+        assert isinstance(rows[0], QuantiseRow)
+        assert not any(isinstance(row, SpreadRow) for row in rows)
 
 
 def test_threads_do_not_change_results(monkeypatch: pytest.MonkeyPatch) -> None:
