@@ -12,6 +12,8 @@ from .arrays import Array, BoolArray
 from .errors import ModelError
 from .model import Floats, Layout, Mask, SparseModel
 
+LARGEST = float(np.finfo(np.float32).max)
+
 
 class Tally:
     """Running sums over models: weighted values, and how many clients kept each entry.
@@ -137,7 +139,8 @@ class PooledTally(Tally):
         weights = arrays.copy(found.weights)
         for mean, variance in _norms(found.layout):
             moment, middle = self._sum[variance] / self._weight, self._sum[mean] / self._weight
-            arrays.assign(weights, variance, arrays.float32((moment - middle**2).clip(min=0)))
+            # A client may claim any mean. Infinity would stay in a running variance for ever.
+            arrays.assign(weights, variance, arrays.float32((moment - middle**2).clip(min=0, max=LARGEST)))
         return SparseModel(found.layout, weights, found.mask)
 
 

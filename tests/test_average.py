@@ -78,6 +78,13 @@ def test_pooled_variances_are_those_of_all_samples(device):
     assert found["w"].tolist() == [1]
 
 
+def test_a_huge_mean_leaves_a_finite_variance():
+    tally = PooledTally()
+    for value in (0.0, 1e30):
+        tally.add(with_statistics(np.full((2, 3), value)), 2)
+    assert np.isfinite(tally.mean().host_tensors()["norm.running_var"]).all()
+
+
 def test_a_method_pools_where_it_is_asked_to():
     updates = [Update(with_statistics(np.full((2, 3), value)), 2) for value in (1.0, 5.0)]
     rng = np.random.default_rng(0)
