@@ -126,21 +126,25 @@ class PooledTally(Tally):
         array([0., 1., 5.], dtype=float32)
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._squares: list[Array] = []  # of each batch norm: sums of squared means
+
     def add(self, model: SparseModel, weight: float) -> None:
-        """Add a model: its running variances as second moments."""
+        """Add a model, and the squares of its running means."""
         super().add(model, weight)
-        for mean, variance in _norms(model.layout):
-            added = arrays.float64(model.weights[mean]) ** 2 * weight
-            arrays.assign(self._sum, variance, self._sum[variance] + added)
+        squares = [arrays.float64(model.weights[mean]) ** 2 * weight for mean, _ in _norms(model.layout)]
+        self._squares = [a + b for a, b in zip(self._squares, squares, strict=True)] if self._squares else squares
 
     def mean(self, mask: BoolArray | None = None) -> SparseModel:
         """The weighted mean; running variances are those of all samples."""
         found = super().mean(mask)
         weights = arrays.copy(found.weights)
-        for mean, variance in _norms(found.layout):
-            moment, middle = self._sum[variance] / self._weight, self._sum[mean] / self._weight
-            # A client may claim any mean. Infinity would stay in a running variance for ever.
-            arrays.assign(weights, variance, arrays.float32((moment - middle**2).clip(min=0, max=LARGEST)))
+        for (mean, variance), squares in zip(_norms(found.layout), self._squares, strict=True):
+            between = squares / self._weight - (self._sum[mean] / self._weight) ** 2
+            # Rounding may leave less than 0; a client may claim any mean, and infinity would never leave a variance.
+            pooled = (self._sum[variance] / self._weight + between.clip(min=0)).clip(max=LARGEST)
+            arrays.assign(weights, variance, arrays.float32(pooled))
         return SparseModel(found.layout, weights, found.mask)
 
 

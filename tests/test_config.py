@@ -129,5 +129,6 @@ def test_the_file_is_plain_toml():
         "server_bias_correction": False,
         "correction": "none",
         "correction_strength": 0.1,
+        "statistics": "mean",
     }
     assert list(table["method"])[:2] == ["name", "sparsity"]
