@@ -1,6 +1,8 @@
 # Two commands do everything on a fresh machine: `make run` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests start some hundred processes, which would each compile the package's modules again where the shell has set this.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test kernels long slow chaos fuzz check docs dist clean
 
@@ -14,7 +16,7 @@ test: .venv/ready
 kernels: .venv/ready
 	TRITON_INTERPRET=1 $(BIN)/pytest -m kernels -n 2 --dist worksteal
 
-# Kernels and signals: what CI runs beside the suite.
+# Kernels, signals and one real federation: what CI runs beside the suite.
 long: .venv/ready
 	TRITON_INTERPRET=1 $(BIN)/pytest -m '(slow or kernels) and not flower' -n 2 --dist worksteal
 

@@ -92,6 +92,10 @@ KERNELS = (
 )
 
 
+# A shell starts background jobs with SIGINT ignored, and processes inherit it: tests of Ctrl-C would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_sessionstart() -> None:
     """Have this machine's kernels compiled before any test: compiling is announced, where tests expect no notice."""
     if "PYTEST_XDIST_WORKER" in os.environ:

@@ -56,6 +56,7 @@ def attack(federation: Processes) -> None:
             assert address == "127.0.0.1" or probe.connect_ex((address, port))
 
 
+@pytest.mark.slow
 def test_the_same_model_as_the_simulator_in_spite_of_strangers(tmp_path):
     config = RunConfig(clients=2, rounds=3, epochs=2, sparsity=0.9, min_clients=2)
     make_keys(tmp_path / "strangers", ["127.0.0.1"], 1)
