@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from conftest import small_model
+from conftest import TWINS, small_model
 
 from fedsparsify import METHODS, RunConfig, run, save
 from fedsparsify.errors import ConfigError, RunError
@@ -64,7 +64,7 @@ def test_bytes_are_the_lengths_of_the_blobs_that_would_be_sent():
 
 def test_lossless_is_the_same_run_to_the_bit():
     settings = {"rounds": 11, "epochs": 1, "clients": 4, "participation": 0.5}
-    for method in METHODS:
+    for method in sorted(METHODS.keys() - TWINS):
         wired = run(RunConfig(method=method, **settings))
         plain = run(RunConfig(method=method, wire=False, **settings))
         assert wired.model.same_as(plain.model)

@@ -171,7 +171,9 @@ def test_the_papers_networks(lanes: int, name: str, shape: tuple[int, ...], clas
         agree(module, engine, images, *shape)
 
 
-@pytest.mark.parametrize("name", ["vgg16", "resnet18", "resnet18-gn"])
+@pytest.mark.parametrize(
+    "name", ["resnet18", *(pytest.param(name, marks=pytest.mark.slow) for name in ("vgg16", "resnet18-gn"))]
+)
 def test_our_largest_networks(name: str) -> None:
     """At this machine's width alone, as they take seconds to prepare."""
     module = enliven(build(name, (3, 32, 32), 100, seed=1), 0.99)

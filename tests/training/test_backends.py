@@ -83,7 +83,13 @@ def compare(config: RunConfig, data: Dataset, mapped: bool = False, tolerance: f
 
 
 @pytest.mark.parametrize("name", EVERY_METHOD)
-@pytest.mark.parametrize("more", [{}, {"momentum": 0.5, "keep_optimizer": True, "split": "dirichlet:0.5"}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({}, marks=pytest.mark.slow, id="plain"),
+        pytest.param({"momentum": 0.5, "keep_optimizer": True, "split": "dirichlet:0.5"}, id="momentum"),
+    ],
+)
 def test_every_method_of_fc(name, more):
     # With readjust = 1 or other learning rates, some sample meets a ReLU at its kink, and one unit's weights differ by
     # 2e-4: see docs/log.md. What kernels and workers compute is held to float64 in test_cpu_kernels.py.
