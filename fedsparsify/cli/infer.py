@@ -13,6 +13,7 @@ from ..model import Floats
 from ..preprocessing import Preprocessing
 from ..text import plain
 from ..wire.artefact import load_facts
+from ..wire.files import atomic
 from .flags import MAX_MEMORY, PATH
 from .model_files import model_file
 from .screen import Screen
@@ -43,7 +44,8 @@ def command(model: Path, images: Path, out: Path | None, threads: int | None, ma
     times = f"model and kernels loaded in {loaded}, planned and run in {ran}"
     report.print(f"{len(logits):,} images: {times}", soft_wrap=True)
     if out:
-        np.save(out, logits)
+        with atomic(out) as file:
+            np.save(file, logits)
         report.print(f"Logits: {out}", soft_wrap=True)
         return
     labels = facts.get("labels")
