@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from fedsparsify.cli.bench import command as bench
 from fedsparsify.cli.infer import command as infer
-from fedsparsify.errors import DataError, RunError
+from fedsparsify.errors import DataError, FedSparsifyError, ModelError, RunError
 from fedsparsify.networks import build, model_of
 from fedsparsify.networks.tracing import trace
 from fedsparsify.wire.artefact import save
