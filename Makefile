@@ -57,7 +57,7 @@ dist: .venv/ready
 	$(BIN)/pytest -m dist -n 2
 
 .venv/ready: pyproject.toml constraints.txt
-	@echo 'Making .venv, once: PyTorch and about 125 packages, of the versions in constraints.txt. This takes some minutes.'
+	@echo 'Making .venv, once: two to five minutes, most of them without a word from pip.'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
