@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from zipfile import BadZipFile
 
 import click
 import numpy as np
@@ -67,8 +68,10 @@ def read_images(path: Path, facts: Mapping[str, object]) -> Floats:
     """Samples as the network takes them; raw bytes are preprocessed as in training."""
     try:
         images = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} is not a .npy file of images: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, EOFError, BadZipFile) as error:
+        raise DataError(f"{path} is not a file of numbers as numpy.save writes it, or is cut off.") from error
     if not isinstance(images, np.ndarray) or images.ndim < 2 or images.dtype.kind not in "fiub":
         raise DataError(f"{path} must hold one array of numbers, (images, …). Received: {_described(images)}.")
     if images.dtype == np.uint8 and "preprocessing" in facts:

@@ -49,6 +49,16 @@ def test_raw_bytes_are_prepared_as_in_training(model: Path) -> None:
     assert np.array_equal(*logits)
 
 
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 cut off"])
+def test_a_file_of_images_that_is_none_is_an_error(model: Path, content: bytes) -> None:
+    path = model.parent / "x.npy"
+    with pytest.raises(DataError, match=r"x\.npy cannot be read: No such file"):
+        call(infer, model, path)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="is not a file of numbers"):
+        call(infer, model, path)
+
+
 def test_logits_that_cannot_be_written_are_an_error(model: Path) -> None:
     np.save(model.parent / "x.npy", np.ones((4, 1, 4, 4), np.float32))
     with pytest.raises(RunError, match=r"missing/y\.npy cannot be written: No such file"):
