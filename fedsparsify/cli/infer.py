@@ -67,7 +67,8 @@ def command(model: Path, images: Path, out: Path | None, threads: int | None, ma
 def read_images(path: Path, facts: Mapping[str, object]) -> Floats:
     """Samples as the network takes them; raw bytes are preprocessed as in training."""
     try:
-        images = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            images = np.load(file, allow_pickle=False)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
     except (ValueError, EOFError, BadZipFile) as error:
