@@ -59,6 +59,7 @@ dist: .venv/ready
 	$(BIN)/pytest -m dist -n 2
 
 .venv/ready: pyproject.toml constraints.txt
+	@echo 'Making .venv, once: two to five minutes, most of them without a word from pip.'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 from . import stopping
 from .errors import FedSparsifyError
@@ -68,7 +69,8 @@ def _command() -> int | str | None:
 
 def _stopped() -> int:
     with stopping.ending():
-        print("Stopped.", file=sys.stderr)
+        with suppress(OSError):  # of a terminal that was closed
+            print("Stopped.", file=sys.stderr)
         return stopping.EXIT_CODE
 
 

@@ -320,6 +320,11 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The table of a config file."""
     try:
         return toml.loads(path.read_text("utf-8"))
+    except IsADirectoryError:
+        raise ConfigError(
+            f"{path} is a folder, not a config. Go on with its run by --out {path} --resume, or repeat it by "
+            f"naming {path / 'config.toml'}."
+        ) from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

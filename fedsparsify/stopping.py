@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first signal stops the work; further ones do not interrupt how it ends.
+"""Ctrl-C, SIGTERM, a closed terminal (SIGHUP): the first signal stops the work; further ones do not interrupt its end.
 
 In: signals of the process. Out: one `KeyboardInterrupt`, at a moment when nothing is half written.
 """
@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+HANG_UP = getattr(signal, "SIGHUP", None)  # Windows has none
+SIGNALS = (signal.SIGINT, signal.SIGTERM, *([HANG_UP] if HANG_UP else []))
 EXIT_CODE = 130  # of a command that was stopped
 GRACE_SECONDS = 2.0  # within which further signals count as the same one; later ones raise again, in case one was lost
 ALREADY_STOPPING = b"Already stopping: wait until what is finished is written.\n"
@@ -22,11 +23,12 @@ _raised = float("-inf")  # when the last signal became a KeyboardInterrupt
 
 
 def listen() -> None:
-    """Treat SIGTERM like Ctrl-C, and several signals like one, until the process ends."""
+    """Treat SIGTERM and a hang-up like Ctrl-C, and several signals like one, until the process ends."""
     global _raised
     _raised = float("-inf")
     for number in SIGNALS:
-        signal.signal(number, _raise_once)
+        if number != HANG_UP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, _raise_once)
 
 
 def ignore() -> None:
@@ -57,12 +59,13 @@ def _say_already_stopping() -> None:
 
 @contextmanager
 def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Replace the handlers of both signals within the block, in the main thread; others never see signals."""
+    """Replace the handlers of all signals within the block, in the main thread; others never see signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    # A handler that was not installed from Python is None, and could not be put back.
-    before = {number: known for number in SIGNALS if (known := signal.getsignal(number)) is not None}
+    # A handler that was not installed from Python is None, and could not be put back; what is ignored stays ignored.
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: known for number, known in handlers.items() if known not in (None, signal.SIG_IGN)}
     try:
         for number in before:
             signal.signal(number, handler)

@@ -5,7 +5,7 @@ import tomllib
 import pytest
 
 from fedsparsify import RunConfig
-from fedsparsify.config import load_config, make_config, to_toml
+from fedsparsify.config import load_config, make_config, read_toml, to_toml
 from fedsparsify.errors import ConfigError
 from fedsparsify.methods import FedSparsifyGlobal, FedSparsifyLocal
 
@@ -132,3 +132,8 @@ def test_the_file_is_plain_toml():
         "statistics": "mean",
     }
     assert list(table["method"])[:2] == ["name", "sparsity"]
+
+
+def test_a_folder_in_place_of_a_config_says_what_to_type(tmp_path):
+    with pytest.raises(ConfigError, match=r"is a folder, not a config\. Go on with its run by --out .* --resume"):
+        read_toml(tmp_path)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import PAGES, blocks
 
 import fedsparsify
 from fedsparsify import GradualSchedule, Method, RunConfig, SparseModel, Update, load_dataset
@@ -47,11 +48,25 @@ def test_the_reference_has_every_public_name():
     assert public - {*NAMES} == {"fedsparsify.METHODS", "fedsparsify.errors"}  # which have texts of their own
 
 
+def test_the_reference_has_every_name_that_pages_import():
+    code = "\n".join(block.text for page in PAGES for block in blocks(page) if block.language == "python")
+    imported = {
+        f"{home}.{name}"
+        for home, names in re.findall(r"^from (fedsparsify[\w.]*) import (.+)$", code, re.MULTILINE)
+        for name in names.split(", ")
+    }
+    homes = {name.rpartition(".")[2]: name for name in NAMES}
+    missing = {name for name in imported if name.rpartition(".")[2] not in homes}
+    assert missing <= {"fedsparsify.METHODS"}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_public_name_says_what_it_takes_and_shows_an_example(name):
     public = public_of(name)
     text = "\n".join(texts(public))
     assert ">>> " in text
+    source = inspect.getsource(public)
+    assert "Raises:" in source or "raise " not in source
     if inspect.isfunction(public):
         for parameter in inspect.signature(public).parameters:
             assert f"{parameter}: " in text, parameter

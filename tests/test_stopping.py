@@ -24,6 +24,7 @@ NOTED = ALREADY_STOPPING.decode()
 def own_handlers():
     """Leave this process's handlers as they were."""
     before = {number: signal.getsignal(number) for number in stopping.SIGNALS}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a suite under nohup ignores it
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -48,6 +49,17 @@ def test_the_first_raises_and_the_next_is_answered_by_a_line(capfd, monkeypatch,
     monkeypatch.setattr(stopping, "GRACE_SECONDS", 0.0)  # later: the first may have got lost
     with pytest.raises(KeyboardInterrupt):
         send(second)
+
+
+def test_a_closed_terminal_stops_nothing_under_nohup():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    stopping.listen()
+    with uninterrupted():
+        send(signal.SIGHUP)
+    with ending():
+        send(signal.SIGHUP)
+    send(signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 @pytest.mark.parametrize("number", stopping.SIGNALS)
@@ -171,6 +183,7 @@ SIGNALS = {
     "once": [signal.SIGINT],
     "twice": [signal.SIGINT, signal.SIGINT],
     "SIGTERM and Ctrl-C": [signal.SIGTERM, signal.SIGINT, signal.SIGINT],
+    "hang-up": [signal.SIGHUP],
 }
 
 

@@ -105,7 +105,7 @@ def _infer(
         table.add_row(name, *row, "" if name == "fedsparsify" else faster)
     console.print(table)
     start = f"loaded in {duration(engine.load_seconds)}, first batch in {duration(engine.first_run_seconds or 0.0)}"
-    console.print(f"fedsparsify: {start}; {engine.threads} threads, {engine.lanes} lanes")
+    console.print(f"fedsparsify: {start}; {engine.threads} thread{'s' * (engine.threads > 1)}, {engine.lanes} lanes")
 
 
 def _train(path: Path, batch: int, seconds: float, shape: str | None) -> None:

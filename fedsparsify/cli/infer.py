@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from zipfile import BadZipFile
 
 import click
 import numpy as np
@@ -13,6 +14,7 @@ from ..model import Floats
 from ..preprocessing import Preprocessing
 from ..text import plain
 from ..wire.artefact import load_facts
+from ..wire.files import atomic
 from .flags import MAX_MEMORY, PATH
 from .model_files import model_file
 from .screen import Screen
@@ -43,7 +45,8 @@ def command(model: Path, images: Path, out: Path | None, threads: int | None, ma
     times = f"model and kernels loaded in {loaded}, planned and run in {ran}"
     report.print(f"{len(logits):,} images: {times}", soft_wrap=True)
     if out:
-        np.save(out, logits)
+        with atomic(out) as file:
+            np.save(file, logits)
         report.print(f"Logits: {out}", soft_wrap=True)
         return
     labels = facts.get("labels")
@@ -64,9 +67,12 @@ def command(model: Path, images: Path, out: Path | None, threads: int | None, ma
 def read_images(path: Path, facts: Mapping[str, object]) -> Floats:
     """Samples as the network takes them; raw bytes are preprocessed as in training."""
     try:
-        images = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} is not a .npy file of images: {error}") from error
+        with path.open("rb") as file:
+            images = np.load(file, allow_pickle=False)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, EOFError, BadZipFile) as error:
+        raise DataError(f"{path} is not a file of numbers as numpy.save writes it, or is cut off.") from error
     if not isinstance(images, np.ndarray) or images.ndim < 2 or images.dtype.kind not in "fiub":
         raise DataError(f"{path} must hold one array of numbers, (images, …). Received: {_described(images)}.")
     if images.dtype == np.uint8 and "preprocessing" in facts:

@@ -38,6 +38,9 @@ class Dataset:
         targets: `classes`, `labels` or `values`, where the type of y_train does not say it.
         clients: who holds each training sample, (n,), for `split = "column"`.
 
+    Raises:
+        DataError: if shapes do not fit together, or values are not numbers, classes from 0 on, or labels.
+
     Example:
         >>> import numpy as np
         >>> from fedsparsify.data import Dataset

@@ -62,6 +62,7 @@ class Method:
     first_round: ClassVar[int] = 1  # 0: there is a round before the first, which finds the mask
     exact: ClassVar[bool] = True  # the schedule's sparsity is met to the parameter
     regrows: ClassVar[bool] = False  # pruned entries may return
+    plain_fits: ClassVar[bool] = True  # False: clients train otherwise than a loop of a user's own under Flower does
     averages: ClassVar[bool] = True  # from round 1 on, `merge` starts with the mean of models under the round's mask
 
     rounds: int = 1
@@ -218,6 +219,9 @@ class Averaging(Method):
     """Base of the methods that average: with a server optimiser, and a correction of client drift, where asked.
 
     A subclass overrides `fit` (what a client trains) or `finish` (what follows the mean), and keeps both.
+
+    Raises:
+        ConfigError: if settings are out of range, or do not go together with each other or with the subclass.
 
     Example:
         >>> from dataclasses import dataclass

@@ -27,6 +27,9 @@ class ClientContext:
         seed: of `rng`.
         count: number of the client's samples, for `samples`.
 
+    Raises:
+        MethodError: by `samples` and `class_counts`, if the client's samples are not known before it trains.
+
     Example:
         >>> import numpy as np
         >>> from fedsparsify.methods import ClientContext

@@ -21,6 +21,9 @@ from .base import Averaging, Method
 class Selecting(Method):
     """Base of the methods that keep the highest scores, with their options; a subclass says who prunes, and when.
 
+    Raises:
+        ConfigError: if settings are out of range, a score is not known, or the subclass has scores of its own.
+
     Example:
         >>> from fedsparsify.methods import Gradual, Purging, Selecting
         >>> issubclass(Gradual, Purging) and issubclass(Purging, Selecting)
@@ -98,7 +101,19 @@ class Selecting(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduled(Selecting):
-    """Base of the methods with the sparsity of Eq. 1, pruned at the server or at the clients."""
+    """Base of the methods with the sparsity of Eq. 1, pruned at the server or at the clients.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from fedsparsify.methods import Scheduled
+        >>> @dataclass(frozen=True, kw_only=True)
+        ... class First(Scheduled):
+        ...     'The model of one client, pruned.'
+        ...     def merge(self, round, model, updates, rng):
+        ...         return self.purged(round, next(iter(updates)).model, rng)
+        >>> First(rounds=10, sparsity=0.8, every=2).schedule(10)
+        0.8
+    """
 
     initial: float = option(0.0, "initial sparsity S_0")
     start: int = option(1, "round t_0 at which pruning starts")

@@ -32,6 +32,7 @@ class TopK(Method):
 
     exact: ClassVar[bool] = False
     regrows: ClassVar[bool] = True
+    plain_fits: ClassVar[bool] = False
     averages: ClassVar[bool] = False
 
     sparsity: float = option(0.95, "sparsity of what a client sends, a fraction in [0, 1)")

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from fedsparsify.cli.bench import command as bench
 from fedsparsify.cli.infer import command as infer
-from fedsparsify.errors import DataError, FedSparsifyError, ModelError
+from fedsparsify.errors import DataError, FedSparsifyError, ModelError, RunError
 from fedsparsify.networks import build, model_of
 from fedsparsify.networks.tracing import trace
 from fedsparsify.wire.artefact import save
@@ -47,6 +47,22 @@ def test_raw_bytes_are_prepared_as_in_training(model: Path) -> None:
     logits = [np.load(model.parent / f"{name}-logits.npy") for name in ("raw", "ready")]
     assert logits[0].shape == (5, 3)
     assert np.array_equal(*logits)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 cut off"])
+def test_a_file_of_images_that_is_none_is_an_error(model: Path, content: bytes) -> None:
+    path = model.parent / "x.npy"
+    with pytest.raises(DataError, match=r"x\.npy cannot be read: No such file"):
+        call(infer, model, path)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="is not a file of numbers"):
+        call(infer, model, path)
+
+
+def test_logits_that_cannot_be_written_are_an_error(model: Path) -> None:
+    np.save(model.parent / "x.npy", np.ones((4, 1, 4, 4), np.float32))
+    with pytest.raises(RunError, match=r"missing/y\.npy cannot be written: No such file"):
+        call(infer, model, model.parent / "x.npy", "--out", model.parent / "missing" / "y.npy")
 
 
 def test_classes_are_printed_by_name(model: Path) -> None:

@@ -98,10 +98,10 @@ class SparseStrategy(FedAvg):
         clients = self._clients or 10
         config = RunConfig(method=table, sparsity=self._sparsity, rounds=rounds, clients=clients, **self._merging)
         self.method: Method = config.method
-        if self.method.first_round != 1 or self.method.regrows:
+        if self.method.first_round != 1 or self.method.regrows or not self.method.plain_fits:
             raise ConfigError(
-                f"method {config.method_name!r} asks clients for scores, which a training loop of yours cannot give. "
-                f"Our own app can: fedsparsify serve."
+                f"method {config.method_name!r} asks clients for scores or for another training than a loop of yours "
+                f"gives. Our own app has them: fedsparsify serve."
             )
         if self.method.broadcasts or self.method.uploads:
             raise ConfigError(
