@@ -119,19 +119,19 @@ if DEVICE.type == "cuda":  # the interpreter multiplies the bits of a bfloat16 a
 
 def check_step(case: Step) -> None:
     """Losses, gradients and statistics of one step of several models; then plain SGD in the same pass."""
-    from fedsparsify.training.gpu.stack import GpuStack, orders, read_layers
+    from fedsparsify.training.gpu.plan import read_plan
+    from fedsparsify.training.gpu.stack import GpuStack
 
     module = case.make().to(DEVICE)
-    layers = read_layers(module, case.shape)
-    assert layers, "our kernels do not take the network"
+    plan = read_plan(module, case.shape)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(40, *case.shape, generator=generator).to(DEVICE)
     batches = Batches(Samples(x, (torch.arange(40) * 29 % case.classes).to(DEVICE)), case.augment)
     start = [filled(module, seed) for seed in range(MODELS)]
     layout = layout_of(module)
-    stack = Stack(layout, MODELS, DEVICE, orders(module, case.shape))
+    stack = Stack(layout, MODELS, DEVICE, plan.orders)
     stack.load(start)
-    ours = GpuStack(layers, stack, batches, case.precision, case.batch + case.usual)
+    ours = GpuStack(plan, stack, batches, case.precision, case.batch + case.usual)
     ours.refresh()
     gradient = torch.full_like(stack.weights, float("nan"))  # every entry must be written
     rows = torch.randint(0, 40, (MODELS, case.batch), generator=generator).to(DEVICE)
@@ -252,7 +252,8 @@ def check_training(case: Training) -> None:
 
     On a GPU a graph is captured in the second epoch and replayed in all that follow, at other learning rates.
     """
-    from fedsparsify.training.gpu.stack import GpuStack, orders, read_layers
+    from fedsparsify.training.gpu.plan import read_plan
+    from fedsparsify.training.gpu.stack import GpuStack
 
     module, generator = case.make().to(DEVICE), torch.Generator().manual_seed(0)
     x = torch.randn(sum(case.parts), *case.shape, generator=generator).to(DEVICE)
@@ -270,10 +271,9 @@ def check_training(case: Training) -> None:
         keep_optimizer=True,
         **dict(case.more),
     )
-    layers = read_layers(module, case.shape)
-    assert layers, "our kernels do not take the network"
-    stack = Stack(start.layout, 2, DEVICE, orders(module, case.shape))
-    network = GpuStack(layers, stack, Batches(data, False), case.precision, 8, config.label_smoothing)
+    plan = read_plan(module, case.shape)
+    stack = Stack(start.layout, 2, DEVICE, plan.orders)
+    network = GpuStack(plan, stack, Batches(data, False), case.precision, 8, config.label_smoothing)
     trainer = Trainer(stack, network, config, True)
     mine = np.split(np.arange(len(x)), [case.parts[0]])
     alone: list[Worker | None] = [None, None]

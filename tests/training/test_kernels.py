@@ -8,6 +8,8 @@ import pytest
 import torch
 from check_kernels import DEVICE, NOT_TAKEN, STEPS, TRAININGS, check_step, check_training
 
+from fedsparsify.training.graph_layers import NotPlanned
+
 pytestmark = pytest.mark.kernels
 
 
@@ -30,8 +32,9 @@ def test_rounds_equal_a_client_alone(name):
 
 @pytest.mark.parametrize("name", NOT_TAKEN)
 def test_what_the_kernels_do_not_compute_is_left_to_torch(name):
-    from fedsparsify.training.gpu.stack import read_layers
+    from fedsparsify.training.gpu.plan import read_plan
 
     make, shape = NOT_TAKEN[name]
     make()(torch.zeros(2, *shape))  # it is a network for such samples
-    assert read_layers(make(), shape) is None
+    with pytest.raises(NotPlanned):
+        read_plan(make(), shape)

@@ -10,6 +10,7 @@ import torch
 from ...methods import Request, Score, Update
 from ...native.machine import cores_here
 from ...notices import notice
+from ..graph_layers import NotPlanned
 from ..losses import is_plain
 from ..stacks.dense import DenseStack
 from ..stacks.mapped import MappedStack
@@ -65,7 +66,7 @@ class Stacked:
 
 
 class Gpu(Stacked):
-    """Sequential networks by Triton kernels."""
+    """Networks of layers that have Triton kernels."""
 
     name = "gpu"
 
@@ -77,25 +78,28 @@ class Gpu(Stacked):
         if why := setup.several_inputs():
             return why
         try:
-            from ..gpu.stack import read_layers
+            from ..gpu.plan import read_plan
         except ImportError as error:
             return f"triton cannot be imported: {error}"
-        if not read_layers(setup.module, setup.samples.x.shape[1:]):
-            return "its kernels do not have all layers of the network"
-        if why := setup.unusual():
+        try:
+            read_plan(setup.module, setup.samples.x.shape[1:])
+            why = setup.unusual()
+        except NotPlanned as error:
+            why = str(error)
+        if why:
             notice(f"this network is not trained by the gpu back end: {why}. A slower one takes its place.")
         return why
 
     def network(self, models: int) -> tuple[Stack, StackedNetwork]:
         """A stack of that many models, and the network that takes its training steps."""
-        from ..gpu.stack import GpuStack, orders, read_layers
+        from ..gpu.plan import read_plan
+        from ..gpu.stack import GpuStack
 
-        setup, shape = self._setup, self._setup.samples.x.shape[1:]
-        stack = Stack(setup.layout, models, setup.device, orders(setup.module, shape))
-        layers = read_layers(setup.module, shape) or []
-        training = setup.training
+        setup, training = self._setup, self._setup.training
+        plan = read_plan(setup.module, setup.samples.x.shape[1:])
+        stack = Stack(setup.layout, models, setup.device, plan.orders)
         return stack, GpuStack(
-            layers, stack, setup.batches, training.precision, training.batch_size, training.label_smoothing
+            plan, stack, setup.batches, training.precision, training.batch_size, training.label_smoothing
         )
 
 
