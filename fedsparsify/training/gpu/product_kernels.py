@@ -62,6 +62,8 @@ def _forward(
     """Y = act(X ⊛ W + b) of one model: a tile of rows × outputs. TABLE: X is all samples, a table names the rows."""
     _begin(EARLY)
     TAPS: tl.constexpr = SIDE * SIDE
+    if STRIDE == 1 and H == OH and W == OW:
+        rows_in = rows_all
     model = tl.program_id(2).to(tl.int64)
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     outs = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -111,6 +113,8 @@ def _input_gradient(
     """
     _begin(EARLY)
     SAME: tl.constexpr = STRIDE == 1 and H == OH and W == OW
+    if SAME:
+        rows_in = rows_all
     model = tl.program_id(2).to(tl.int64)
     ins = tl.program_id(1) * BN + tl.arange(0, BN)
     dy_ += model * rows_all * COUT
@@ -191,6 +195,8 @@ def _weight_gradient(
     """
     _begin(EARLY)
     TAPS: tl.constexpr = SIDE * SIDE
+    if STRIDE == 1 and H == OH and W == OW:
+        rows_in = rows_all
     NB: tl.constexpr = (CIN + BN - 1) // BN
     tile, split, model = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     tap = tile % TAPS

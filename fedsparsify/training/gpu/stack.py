@@ -136,7 +136,8 @@ class GpuStack:
         d = last.train_as_last(
             values.pop(last.source), tensors, bool(layers), self._labels, rows, inputs.losses[inputs.span]
         )
-        gradients: dict[str, list[torch.Tensor]] = {last.source: [] if d is None else [d]}  # of each value, by the layers that read it
+        # Of each value: by the layers that read it, the last of them first.
+        gradients: dict[str, list[torch.Tensor]] = {last.source: [] if d is None else [d]}
         for layer in reversed(layers):
             parts = [part.view(models, -1, layer.outputs) for part in gradients.pop(layer.output)]
             d = joined(parts, opened.get(layer.output))
