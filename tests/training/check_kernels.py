@@ -324,6 +324,10 @@ SMALL_CNN = sequential(
     *(conv(3, 8), nn.ReLU(), nn.MaxPool2d(2), norm(8), nn.Flatten(), nn.Linear(32, 8), nn.ReLU()),
     *(KeyedDropout(0.2, 0), nn.Linear(8, 4)),
 )
+RESIDUAL = sequential(
+    *(conv(3, 4), norm(4), nn.ReLU(), Residual(nn.Conv2d(4, 4, 1), group_norm(4), True)),
+    *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 4)),
+)
 SMALL_FC = sequential(nn.Flatten(), nn.Linear(12, 20), nn.ReLU(), nn.Linear(20, 4))
 SCHEDULES = (
     *(("rounds", 4), ("lr_schedule", "cosine"), ("lr_final", 0.1)),
@@ -349,6 +353,7 @@ TRAININGS = {
     ),
     "label smoothing": Training(SMALL_FC, (3, 2, 2), more=(("label_smoothing", 0.1),)),
     "cnn, clipped": Training(SMALL_CNN, (3, 4, 4), 0.5, linear=True, more=(("clip_norm", 0.2),)),
+    "residual, unequal clients": Training(RESIDUAL, (3, 3, 3), 0.5, parts=(9, 6), more=(("weight_decay", 0.1),)),
     "AdamW": Training(SMALL_FC, (3, 2, 2), linear=True, more=(*SCHEDULES, ("optimizer", "adamw"))),
     "Adam, unequal clients": Training(SMALL_FC, (3, 2, 2), parts=(15, 10), more=(("optimizer", "adam"),)),
 }
