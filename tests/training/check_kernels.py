@@ -229,7 +229,7 @@ if DEVICE.type == "cuda":  # the interpreter multiplies the bits of a bfloat16 a
     STEPS["fc in bf16"] = Step(fc((3, 4, 4), 4), (3, 4, 4), 4, 9, precision="bf16", tolerance=0.05)
     # The first layers of ResNet-18 are behind eighteen ReLUs.
     for name in ("resnet18", "resnet18-gn"):
-        for precision, tolerance in (("fp32", 5e-3), ("tf32", 0.3), ("bf16", 0.8)):
+        for precision, tolerance in (("fp32", 2e-2), ("tf32", 0.3), ("bf16", 0.8)):
             made = (lambda name=name: build(name, (3, 32, 32), 10, 0)), (3, 32, 32), 10, 16
             STEPS[f"{name} in {precision}"] = Step(*made, precision=precision, tolerance=tolerance)
     STEPS["the paper's cnn in bf16"] = Step(*whole, precision="bf16", tolerance=0.3)
