@@ -250,7 +250,7 @@ def check_step(case: Step) -> None:
     stack = Stack(layout, MODELS, DEVICE, plan.orders)
     stack.load(start)
     ours = GpuStack(plan, stack, batches, case.precision, case.batch + case.usual)
-    ours.refresh()
+    ours.begin([Fit(model) for model in start])
     gradient = torch.full_like(stack.weights, float("nan"))  # every entry must be written
     rows = torch.randint(0, 40, (MODELS, case.batch), generator=generator).to(DEVICE)
     keys = torch.arange(MODELS, device=DEVICE) * 977 + 5
@@ -318,6 +318,8 @@ class Training:
     more: tuple[tuple[str, object], ...] = ()  # settings of the run
     precision: str = "fp32"
     tolerance: float = 1e-4
+    power: float = 1.0
+    prune_inputs: bool = False
 
 
 SMALL_CNN = sequential(
@@ -354,6 +356,10 @@ TRAININGS = {
     "label smoothing": Training(SMALL_FC, (3, 2, 2), more=(("label_smoothing", 0.1),)),
     "cnn, clipped": Training(SMALL_CNN, (3, 4, 4), 0.5, linear=True, more=(("clip_norm", 0.2),)),
     "residual, unequal clients": Training(RESIDUAL, (3, 3, 3), 0.5, parts=(9, 6), more=(("weight_decay", 0.1),)),
+    "powers": Training(SMALL_FC, (3, 2, 2), 0.5, power=1.25, linear=True, more=(("weight_decay", 0.1),)),
+    "powers, unequal clients, prox": Training(SMALL_FC, (3, 2, 2), parts=(15, 10), prox=0.5, power=1.5),
+    "powers, clipped": Training(SMALL_FC, (3, 2, 2), power=1.5, more=(("clip_norm", 0.2),)),
+    "SparsyFed's step": Training(RESIDUAL, (3, 3, 3), parts=(9, 6), power=1.25, prune_inputs=True),
     "AdamW": Training(SMALL_FC, (3, 2, 2), linear=True, more=(*SCHEDULES, ("optimizer", "adamw"))),
     "Adam, unequal clients": Training(SMALL_FC, (3, 2, 2), parts=(15, 10), more=(("optimizer", "adam"),)),
 }
@@ -384,7 +390,11 @@ def check_training(case: Training) -> None:
     start = filled(module, 0)
     start = start.under(np.arange(start.layout.trainable) % 3 > 0)
     linear = np.random.default_rng(1).normal(scale=0.1, size=start.layout.trainable) if case.linear else None
-    request = Score(start, "squares") if case.squares else Fit(start, prox=case.prox, linear=linear)
+    request = (
+        Score(start, "squares")
+        if case.squares
+        else Fit(start, prox=case.prox, linear=linear, power=case.power, prune_inputs=case.prune_inputs)
+    )
     config = RunConfig(
         epochs=2,
         batch_size=8,

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from ...methods import Request, Score, Update
+from ...methods import Fit, Request, Score, Update
 from ...native.machine import cores_here
 from ...notices import notice
 from ..graph_layers import NotPlanned
@@ -36,11 +36,13 @@ class Stacked:
 
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         """Every worker's answer to its request, in their order."""
-        groups: dict[tuple[int, bool], list[int]] = {}
+        groups: dict[tuple[object, ...], list[int]] = {}
         for i, request in enumerate(requests):
-            groups.setdefault((self._setup.epochs(request), isinstance(request, Score)), []).append(i)
+            kind = isinstance(request, Score), request.power, request.prune_inputs
+            groups.setdefault((self._setup.epochs(request), *kind), []).append(i)
         answers: dict[int, Update] = {}
-        for (epochs, _), members in groups.items():
+        for members in groups.values():
+            epochs = self._setup.epochs(requests[members[0]])
             chunks = self._chunks(sorted(members, key=lambda i: -workers[i].samples))
 
             def train(number: int, epochs: int = epochs, chunks: list[list[int]] = chunks) -> list[Update]:
@@ -89,6 +91,14 @@ class Gpu(Stacked):
         if why:
             notice(f"this network is not trained by the gpu back end: {why}. A slower one takes its place.")
         return why
+
+    def takes(self, request: Fit) -> bool:
+        """Whether its kernels know the step: powers under SGD, pruned inputs where a convolution comes first."""
+        from ..gpu.plan import read_plan
+
+        if request.power != 1 and self._setup.training.optimizer != "sgd":
+            return False
+        return not (request.prune_inputs and read_plan(self._setup.module, self._setup.samples.x.shape[1:]).first.dense)
 
     def network(self, models: int) -> tuple[Stack, StackedNetwork]:
         """A stack of that many models, and the network that takes its training steps."""

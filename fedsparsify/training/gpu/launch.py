@@ -40,6 +40,10 @@ class StepTensors:
     decay: float = 0.0  # weight decay of plain SGD
     smoothing: float = 0.0  # of labels
     early: bool = False  # a kernel may be launched while the one before still runs (programmatic dependent launch)
+    # Of weights that are not zero, (models,). None: weight gradients are of all inputs, not of the largest.
+    shares: Blocks | None = None
+    thresholds: Blocks = field(default_factory=dict)  # (models,), the least magnitude of an input that counts
+    first: bool = False  # the models' first step of a request
     side: torch.cuda.Stream | None = None  # on which small gradients are computed
     held: list[torch.Tensor] = field(default_factory=list)  # what the side stream still reads
 

@@ -140,6 +140,29 @@ def _sum(a, b, x, y, count, TWO: tl.constexpr, RELU: tl.constexpr, MASK: tl.cons
 
 
 @triton.jit
+def _smallest_kept(bits, shares, limits, count, real, TOP: tl.constexpr, BLOCK: tl.constexpr):
+    """The least magnitude among the largest entries of one model's values: its share of `real` entries, at least one.
+
+    Magnitudes are in the order of their bits: `TOP` of them, found from the highest.
+    """
+    model = tl.program_id(0).to(tl.int64)
+    share = tl.load(shares + model)
+    wanted = tl.maximum((share * real).to(tl.int64), 1)
+    bits += model * count
+    least = tl.full((), 0, tl.int32)
+    for step in range(TOP):
+        candidate = least | (1 << (TOP - 1 - step))
+        found = tl.zeros((BLOCK,), tl.int32)
+        for start in range(0, count, BLOCK):
+            i = start + tl.arange(0, BLOCK)
+            value = tl.load(bits + i, mask=i < count, other=0).to(tl.int32)
+            found += ((value & ((1 << (TOP - 1)) - 1 + (1 << (TOP - 1)))) >= candidate).to(tl.int32)
+        least = tl.where(tl.sum(found, 0) >= wanted, candidate, least)
+    limit = (least << (31 - TOP)).to(tl.float32, bitcast=True)
+    tl.store(limits + model, tl.where(share < 1, limit, 0.0))
+
+
+@triton.jit
 def _mix(x):
     """The hash of keyed.py."""
     x = x & 0xFFFFFFFF

@@ -180,18 +180,18 @@ def _input_gradient(
 
 @triton.jit
 def _weight_gradient(
-    dy_, x, dw, db, w, b, pruned_w, pruned_b, shadow, table, stride, rates, decay, rows_all, rows_in, all_values,
-    CHUNK: tl.constexpr,
+    dy_, x, dw, db, w, b, pruned_w, pruned_b, shadow, table, stride, rates, decay, limits, rows_all, rows_in,
+    all_values, CHUNK: tl.constexpr,
     H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
     SIDE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr,
     CX: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr,
-    TABLE: tl.constexpr, BIAS: tl.constexpr, UPDATE: tl.constexpr, SHADOW: tl.constexpr,
+    TABLE: tl.constexpr, BIAS: tl.constexpr, UPDATE: tl.constexpr, SHADOW: tl.constexpr, LARGEST: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PREC: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """dW of one tap and one chunk of rows: a tile of outputs × inputs.
 
     UPDATE: take a step of plain SGD instead of writing the gradient, at the model's learning rate. BIAS: db too, where
-    a chunk is one block of rows.
+    a chunk is one block of rows. LARGEST: inputs below the model's limit count as zeros.
     """
     _begin(EARLY)
     TAPS: tl.constexpr = SIDE * SIDE
@@ -221,6 +221,8 @@ def _weight_gradient(
             dy_ + rows[:, None] * COUT + outs[None, :], mask=inside[:, None] & (outs < COUT)[None, :], other=0.0
         )
         a = tl.load(x + source[:, None] * CX + ins[None, :], mask=ok[:, None] & (ins < CX)[None, :], other=0.0)
+        if LARGEST:
+            a = tl.where(tl.abs(a.to(tl.float32)) >= tl.load(limits + model), a, 0.0).to(a.dtype)
         acc = tl.dot(tl.trans(g), a.to(g.dtype), acc, input_precision=PREC)
         if BIAS:
             total += tl.sum(g.to(tl.float32), 0)

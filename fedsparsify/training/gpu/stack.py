@@ -14,6 +14,7 @@ import torch
 
 from ...graph import INPUT
 from ...keyed import uniform
+from ...methods import Request
 from ..batches import Batches, StepInputs
 from ..stacks.stack import Stack
 from . import pointwise_kernels, product_kernels
@@ -53,11 +54,28 @@ class GpuStack:
         self.shadow = (
             stack.weights if self._type == torch.float32 else torch.empty_like(stack.weights, dtype=self._type)
         )
+        self._values: torch.Tensor | None = None  # the network's, where the stack's weights are their roots
+        self._prunes, self._shares, self._thresholds = False, dict[str, torch.Tensor](), dict[str, torch.Tensor]()
 
-    def refresh(self) -> None:
-        """Bring the copy in the compute type up to date."""
-        if self.shadow is not self._stack.weights:
-            self.shadow.copy_(self._stack.weights)
+    def begin(self, requests: Sequence[Request]) -> torch.Tensor:
+        """Bring the copy in the compute type up to date; under powers it is one in float32, too."""
+        weights = self._stack.weights
+        if self._type == torch.float32:
+            apart = requests[0].power != 1
+            if apart and self._values is None:
+                self._values = torch.empty_like(weights)
+            self.shadow = self._values if apart and self._values is not None else weights
+        if self.shadow is not weights:
+            self.shadow.copy_(weights)
+        self._prunes = requests[0].prune_inputs
+        for layer in self._layers if self._prunes else ():
+            if isinstance(layer, Product):
+                block = self._stack.tensors[layer.weight].flatten(1)
+                empty = torch.empty(len(block), dtype=torch.float64, device=weights.device)
+                share = self._shares.setdefault(layer.weight, empty)  # a captured graph reads it where it is
+                share.copy_(block.count_nonzero(1).double() / block.shape[1])
+                self._thresholds.setdefault(layer.weight, torch.zeros(len(block), device=weights.device))
+        return self.shadow
 
     @property
     def plain(self) -> bool:
@@ -94,7 +112,9 @@ class GpuStack:
             for job in jobs:
                 job.result()
 
-    def _tensors(self, span: slice, gradient: torch.Tensor | None, rates: torch.Tensor, decay: float) -> StepTensors:
+    def _tensors(
+        self, span: slice, gradient: torch.Tensor | None, rates: torch.Tensor, decay: float, first: bool = True
+    ) -> StepTensors:
         stack = self._stack
 
         def blocks(flat: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -112,13 +132,16 @@ class GpuStack:
             decay,
             self._smoothing,
             self._early,
+            {name: share[span] for name, share in self._shares.items()} if self._prunes else None,
+            {name: least[span] for name, least in self._thresholds.items()},
+            first,
             self._side,
         )
 
     def step(self, inputs: StepInputs) -> None:
         """Gradients of every model into the buffer, or applied at once."""
         rows, models = inputs.rows, len(inputs.rows)
-        tensors = self._tensors(inputs.span, inputs.gradient, inputs.rates, inputs.decay)
+        tensors = self._tensors(inputs.span, inputs.gradient, inputs.rates, inputs.decay, inputs.first)
         *layers, last = self._layers
         first = self._layers[0]
         assert isinstance(first, Product) and isinstance(last, Product)
