@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
+import torch
 from torch import nn
 
-from fedsparsify.networks import build
+from fedsparsify import RunConfig
+from fedsparsify.methods import Fit
+from fedsparsify.networks import build, model_of
 from fedsparsify.networks.resnet import Block
+from fedsparsify.training.backends import Setup
+from fedsparsify.training.backends.stacked import Gpu
 from fedsparsify.training.graph_layers import NotPlanned
+from fedsparsify.training.inputs import Samples
 
 pytest.importorskip("triton")
 
@@ -112,3 +119,22 @@ def network(*layers: nn.Module, features: int = 64) -> nn.Sequential:
 def test_what_the_kernels_do_not_have_is_named(module, reason):
     with pytest.raises(NotPlanned, match=reason):
         read_plan(module, (3, 4, 4))
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "first", "power", "prune", "taken"),
+    [
+        ("sgd", CONV, 1.25, True, True),
+        ("sgd", CONV, 1.25, False, True),
+        ("adam", CONV, 1.25, False, False),
+        ("adam", CONV, 1, True, True),
+        ("sgd", nn.Flatten(), 1, True, False),  # its first layer reads samples where they lie among all others
+        ("sgd", nn.Flatten(), 1.25, False, True),
+    ],
+)
+def test_which_unusual_steps_the_kernels_take(optimizer, first, power, prune, taken):
+    features = 64 if isinstance(first, nn.Conv2d) else 48
+    module = nn.Sequential(first, nn.Flatten(), nn.Linear(features, 2))
+    samples = Samples.on(torch.device("cpu"), np.zeros((4, 3, 4, 4), np.float32), np.zeros(4, np.int64))
+    backend = Gpu(Setup(lambda: module, samples, RunConfig(optimizer=optimizer), torch.device("cpu")))
+    assert backend.takes(Fit(model_of(module), power=power, prune_inputs=prune)) is taken

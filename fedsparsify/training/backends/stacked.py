@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -18,6 +19,9 @@ from ..stacks.stack import Stack
 from ..stacks.trainer import StackedNetwork, Trainer
 from ..worker import Worker
 from .base import Setup, in_threads
+
+if TYPE_CHECKING:
+    from ..gpu.plan import GpuPlan
 
 
 class Stacked:
@@ -92,24 +96,27 @@ class Gpu(Stacked):
             notice(f"this network is not trained by the gpu back end: {why}. A slower one takes its place.")
         return why
 
-    def takes(self, request: Fit) -> bool:
-        """Whether its kernels know the step: powers under SGD, pruned inputs where a convolution comes first."""
+    @cached_property
+    def plan(self) -> GpuPlan:
+        """The layers of the network."""
         from ..gpu.plan import read_plan
 
+        return read_plan(self._setup.module, self._setup.samples.x.shape[1:])
+
+    def takes(self, request: Fit) -> bool:
+        """Whether its kernels know the step: powers under SGD, pruned inputs where a convolution comes first."""
         if request.power != 1 and self._setup.training.optimizer != "sgd":
             return False
-        return not (request.prune_inputs and read_plan(self._setup.module, self._setup.samples.x.shape[1:]).first.dense)
+        return not (request.prune_inputs and self.plan.first.dense)
 
     def network(self, models: int) -> tuple[Stack, StackedNetwork]:
         """A stack of that many models, and the network that takes its training steps."""
-        from ..gpu.plan import read_plan
         from ..gpu.stack import GpuStack
 
         setup, training = self._setup, self._setup.training
-        plan = read_plan(setup.module, setup.samples.x.shape[1:])
-        stack = Stack(setup.layout, models, setup.device, plan.orders)
+        stack = Stack(setup.layout, models, setup.device, self.plan.orders)
         return stack, GpuStack(
-            plan, stack, setup.batches, training.precision, training.batch_size, training.label_smoothing
+            self.plan, stack, setup.batches, training.precision, training.batch_size, training.label_smoothing
         )
 
 

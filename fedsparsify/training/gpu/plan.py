@@ -18,7 +18,9 @@ from .. import graph_layers
 from ..graph_layers import NotPlanned, read_network, squares_of, with_sums
 from ..stacks.stack import Order
 from .launch import Image, cover
-from .layers import BatchNorm, Dropout, GpuLayer, GroupNorm, MaxPool, MeanPool, Product, Sum, WindowPool
+from .layers import BatchNorm, Dropout, GpuLayer, GroupNorm, Sum
+from .pools import MaxPool, MeanPool, WindowPool
+from .product import Product
 
 PAD = 16  # the least that a first convolution's channels are padded to: the smallest tile
 LARGEST_GROUP = 1024  # channels of a group that a program normalises
@@ -97,14 +99,13 @@ class _Reader:
         match layer:
             case graph_layers.Convolution():
                 return self._product(layer, sources[0], image)
-            case graph_layers.Norm(weight=str(), bias=str()):
-                held = layer.weight, layer.bias, layer.running_mean, layer.running_var
-                return BatchNorm(*at, *held, layer.eps, layer.momentum, added=added, relu=layer.relu)
-            case graph_layers.GroupNorm(weight=str(), bias=str()):
+            case graph_layers.Norm(weight=str(weight), bias=str(bias)):
+                running = layer.running_mean, layer.running_var
+                return BatchNorm(*at, weight, bias, *running, layer.eps, layer.momentum, added=added, relu=layer.relu)
+            case graph_layers.GroupNorm(weight=str(weight), bias=str(bias)):
                 if image[0] // layer.groups > LARGEST_GROUP:
                     raise NotPlanned(f"{layer.output!r} normalises groups of more than {LARGEST_GROUP:,} channels")
-                held = layer.weight, layer.bias
-                return GroupNorm(*at, *held, layer.groups, layer.eps, added=added, relu=layer.relu)
+                return GroupNorm(*at, weight, bias, layer.groups, layer.eps, added=added, relu=layer.relu)
             case graph_layers.Norm() | graph_layers.GroupNorm():
                 raise NotPlanned(f"{layer.output!r} is a norm without scale and shift")
             case graph_layers.Pool():

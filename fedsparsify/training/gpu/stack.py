@@ -40,7 +40,8 @@ class GpuStack:
         label_smoothing: float = 0.0,
     ) -> None:
         self._smoothing = label_smoothing
-        self._layers, self._stack, self._labels, self._batch = plan.layers, stack, batches.samples.y, batch
+        self._layers = [copy(layer) for layer in plan.layers]  # they keep what a step's gradient needs
+        self._stack, self._labels, self._batch = stack, batches.samples.y, batch
         self._batches = batches
         self._images = batches.samples.x.flatten(1) if plan.first.dense else batches.channels_last()
         self._type = TYPES[precision]

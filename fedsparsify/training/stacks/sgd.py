@@ -175,20 +175,23 @@ class FusedSGD(SGD):
     """The same rule as one GPU kernel over whole buffers, which also writes the weights in the compute type."""
 
     _power = 1.0  # β of powerpropagation: the buffer of weights holds v, the network's values are in the compute type
+    _raised: torch.Tensor | None = None  # entries of weight tensors; a captured graph reads it where it is
 
     def begin(self, requests: Sequence[Request], workers: Sequence[Worker], mixed: bool) -> None:
         """Prepare for a round on the models that the stack holds now; all requests have one power."""
         self._power = requests[0].power
         if self._power != 1:
-            self._raised = torch.zeros_like(self._stack.pruned)  # entries of weight tensors
-            blocks = self._stack.blocks(self._raised)
-            for spec in self._stack.layout.tensors:
-                blocks[spec.name].fill_(len(spec.shape) > 1)
+            if self._raised is None:
+                self._raised = torch.zeros_like(self._stack.pruned)
+                blocks = self._stack.blocks(self._raised)
+                for spec in self._stack.layout.tensors:
+                    blocks[spec.name].fill_(len(spec.shape) > 1)
             self._stack.weights.copy_(self._to_power(1 / self._power))
         super().begin(requests, workers, mixed)
 
     def _to_power(self, power: float) -> torch.Tensor:
         """The weights, with sign(w)·|w|^power in weight tensors."""
+        assert self._raised is not None
         weights = self._stack.weights
         return torch.where(self._raised, weights.sign() * weights.abs().pow(power), weights)
 
@@ -218,7 +221,7 @@ class FusedSGD(SGD):
         if different or self.sums_squares or training.clip_norm or span != slice(0, stack.models):
             self._step_in_parts(span, rates)
             return
-        raised = self._raised if self._power != 1 else stack.pruned
+        raised = stack.pruned if self._raised is None else self._raised
         count, unread = stack.weights.numel(), stack.weights  # unread: a pointer that the kernel does not follow
         sgd_kernels._sgd[(-(-count // 2048),)](
             *(stack.weights, self._gradient, self._state.get("momentum", unread)),
@@ -232,7 +235,7 @@ class FusedSGD(SGD):
 
     def _step_in_parts(self, span: slice, rates: torch.Tensor) -> None:
         """By operations of torch's, between the gradient's way to v and the values' way to the network."""
-        if self._power != 1 and self._gradient is not None:
+        if self._power != 1 and self._gradient is not None and self._raised is not None:
             slope = self._power * self._stack.weights.abs().pow(self._power - 1)
             self._gradient.mul_(torch.where(self._raised, slope, 1.0))
         super().step(span, rates)
