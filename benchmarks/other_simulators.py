@@ -1,7 +1,7 @@
 """Other simulators of federated learning on the work of `simulation.py`, each as its own documentation would write it.
 
-`pip install 'flwr[simulation]' 'pfl[pytorch]' fedjax jax` into the environment that runs `simulation.py`. A side is a
-function that plays one round of FedAvg whenever its pipe says so.
+`pip install 'flwr[simulation]' 'pfl[pytorch]' fedjax jax blazefl` into the environment that runs `simulation.py`
+(BlazeFL needs Python 3.12). A side is a function that plays one round of FedAvg whenever its pipe says so.
 """
 
 from __future__ import annotations
@@ -14,14 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from simulation import BATCH, CLIENTS, EPOCHS, LR, SAMPLES, data
+from simulation import BATCH, CLIENTS, EPOCHS, LR, SAMPLES, data, network
 from torch import nn
-
-
-def network() -> nn.Sequential:
-    """The paper's network for FashionMNIST."""
-    layers = [nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)]
-    return nn.Sequential(*layers)
 
 
 def fit(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
@@ -45,7 +39,7 @@ def loader(pipe: Connection) -> None:
     x, y = (torch.from_numpy(array).view(CLIENTS, SAMPLES, *array.shape[1:]) for array in data())
     server = network()
     for _ in iter(pipe.recv, None):
-        mean = {name: torch.zeros_like(value) for name, value in server.state_dict().items()}
+        mean = {name: torch.zeros_like(value, dtype=torch.float32) for name, value in server.state_dict().items()}
         for client in range(CLIENTS):
             module = copy.deepcopy(server)
             fit(module, x[client], y[client])
@@ -164,6 +158,59 @@ def pfl(pipe: Connection) -> None:
     )
 
 
+class Shards:
+    """The clients' samples as BlazeFL asks for them."""
+
+    def get_dataset(self, type_: str, cid: int) -> Any:
+        """One client's samples."""
+        from torch.utils.data import TensorDataset
+
+        return TensorDataset(*shard(cid))
+
+    def set_dataset(self, type_: str, cid: int, dataset: Any) -> None:
+        """Data sets do not change."""
+
+    def get_dataloader(self, type_: str, cid: int, batch_size: int, generator: Any) -> Any:
+        """Their batches."""
+        from torch.utils.data import DataLoader
+
+        return DataLoader(self.get_dataset(type_, cid), batch_size, shuffle=True, generator=generator)
+
+
+class Selector:
+    """The one network, as BlazeFL asks for it."""
+
+    def select_model(self, name: str) -> nn.Module:
+        """A new copy."""
+        module: nn.Module = network()
+        return module
+
+
+def blazefl(pipe: Connection) -> None:
+    """BlazeFL's pool of two processes of one thread each, with shared memory, as its quick start sets it up."""
+    import tempfile
+    from pathlib import Path
+
+    from blazefl.contrib import FedAvgBaseServerHandler, FedAvgProcessPoolClientTrainer
+    from blazefl.core import IPCMode
+
+    torch.set_num_threads(1)
+    folder = Path(tempfile.mkdtemp())
+    model: Any = Selector()
+    shards: Any = Shards()
+    server = FedAvgBaseServerHandler(model, "it", shards, 10_000, CLIENTS, 1.0, "cpu", BATCH, 0)
+    trainer = FedAvgProcessPoolClientTrainer(
+        *(model, "it", folder / "share", folder / "state", shards, "cpu", CLIENTS, EPOCHS, BATCH, LR, 0),
+        *(os.cpu_count() or 1, IPCMode.SHARED_MEMORY),
+    )
+    trainer.progress_fn = lambda jobs: jobs
+    for _ in iter(pipe.recv, None):
+        trainer.local_process(server.downlink_package(), server.sample_clients())
+        for package in trainer.uplink_package():
+            server.load(package)
+        pipe.send("done")
+
+
 def fedjax(pipe: Connection) -> None:
     """Google's FedJAX with its jit backend; `jax.tree_map`, which it still calls, is put back."""
     import jax
@@ -199,4 +246,4 @@ def fedjax(pipe: Connection) -> None:
         pipe.send("done")
 
 
-SIDES = {"loader": loader, "flower": flower, "pfl": pfl, "fedjax": fedjax}
+SIDES = {"loader": loader, "flower": flower, "pfl": pfl, "fedjax": fedjax, "blazefl": blazefl}

@@ -1,30 +1,60 @@
 """Seconds a round on a CPU: our cohort beside the loop a PyTorch user would write, raw JAX and other simulators.
 
-    python benchmarks/simulation.py [--repeats 5] [--others loop,loader,jax,fedjax,pfl,flower] [--busy]
+    python benchmarks/simulation.py [--repeats 5] [--others loop,loader,jax,fedjax,pfl,flower,blazefl] [--busy]
+        [--protocol fashion|cnn|resnet18]
 
-The shape is FashionMNIST's: `fc`, 10 clients × 6,000 samples, batch 32, 4 local epochs, plain SGD, random data. Every
-side is a process of its own that plays one round whenever it is told to; they take turns, so that a noisy machine is
-noisy for all of them. `--busy` keeps one core busy with another process throughout.
+The shape is FashionMNIST's: `fc`, 10 clients × 6,000 samples, batch 32, 4 local epochs, plain SGD, random data. `cnn`
+and `resnet18` are BlazeFL's benchmark, cut down for two cores: CIFAR-10's shape, two classes per client, one epoch
+instead of five, 10 clients × 500 samples of a small network, and 4 × 100 of ResNet-18. Every side is a process of its
+own that plays one round whenever it is told to; they take turns, so that a noisy machine is noisy for all of them.
+`--busy` keeps one core busy with another process throughout.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing as mp
+import os
 import statistics
 import time
 from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
 
-CLIENTS, SAMPLES, BATCH, EPOCHS, LR = 10, 6000, 32, 4, 0.02
+PROTOCOL = os.environ.get("PROTOCOL", "fashion")  # that of `--protocol`, in every side's process
+CLIENTS, SAMPLES, BATCH, EPOCHS, LR = {
+    "fashion": (10, 6000, 32, 4, 0.02),
+    "cnn": (10, 500, 50, 1, 0.02),
+    "resnet18": (4, 100, 50, 1, 0.02),
+}[PROTOCOL]
+SHAPE = (1, 28, 28) if PROTOCOL == "fashion" else (3, 32, 32)
 
 
 def data() -> tuple[np.ndarray, np.ndarray]:
-    """Random pictures and labels."""
+    """Random pictures and labels, client after client; CIFAR's clients have two classes each."""
     rng = np.random.default_rng(0)
-    x = rng.random((CLIENTS * SAMPLES, 1, 28, 28), np.float32)
-    return x, rng.integers(0, 10, CLIENTS * SAMPLES)
+    x = rng.random((CLIENTS * SAMPLES, *SHAPE), np.float32)
+    if PROTOCOL == "fashion":
+        return x, rng.integers(0, 10, CLIENTS * SAMPLES)
+    return x, (rng.integers(0, 2, CLIENTS * SAMPLES) + 2 * np.arange(CLIENTS).repeat(SAMPLES)) % 10
+
+
+def network() -> Any:
+    """The network of the protocol, as a torch module."""
+    from torch import nn
+
+    if PROTOCOL == "fashion":
+        layers = [nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)]
+        return nn.Sequential(*layers)
+    if PROTOCOL == "resnet18":
+        from fedsparsify.networks.resnet import ResNet18
+
+        return ResNet18(3, 10, nn.BatchNorm2d)
+    return nn.Sequential(
+        *(nn.Conv2d(3, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(1600, 512), nn.ReLU(), nn.Linear(512, 10)),
+    )
 
 
 def orders(round: int) -> np.ndarray:
@@ -33,20 +63,38 @@ def orders(round: int) -> np.ndarray:
     return np.stack([[rng.permutation(SAMPLES) for _ in range(EPOCHS)] for _ in range(CLIENTS)])
 
 
-def ours(pipe: Connection) -> None:
-    """fedsparsify's simulator: one round of FedAvg, evaluation left out."""
+def ours(pipe: Connection, sparsity: float = 0.0) -> None:
+    """fedsparsify's simulator: one round of FedAvg, evaluation left out; of a model without its smallest weights."""
     from fedsparsify import RunConfig
     from fedsparsify.data import Dataset
     from fedsparsify.federation.simulated import Simulated
+    from fedsparsify.scores import keep_top
 
     x, y = data()
     config = RunConfig(data="fashion-mnist", method="fedavg")
+    if PROTOCOL != "fashion":
+        sizes = {
+            "clients": CLIENTS,
+            "batch_size": BATCH,
+            "epochs": EPOCHS,
+            "lr": LR,
+            "momentum": 0.0,
+            "augment": "none",
+        }
+        config = RunConfig(data="cifar10", method="fedavg", network=network(), **sizes)
     federation = Simulated(config, Dataset("random", x, y, x[:10], y[:10]))
     model = federation.initial()
+    if sparsity:
+        model = model.under(keep_top(np.abs(model.trainable_weights), sparsity))
     rng = np.random.default_rng(0)
     for round in iter(pipe.recv, None):
         model = config.method.merge(round, model, federation.ask(config.method, round, model), rng)
         pipe.send("done")
+
+
+def sparse(pipe: Connection) -> None:
+    """Ours at a sparsity of 0.95: another model, which the other sides cannot train any faster."""
+    ours(pipe, 0.95)
 
 
 def loop(pipe: Connection) -> None:
@@ -58,10 +106,9 @@ def loop(pipe: Connection) -> None:
 
     torch.set_num_threads(1)
     x, y = (torch.from_numpy(array) for array in data())
-    layers = [nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)]
-    server = nn.Sequential(*layers)
+    server = network()
     for round in iter(pipe.recv, None):
-        mean = {name: torch.zeros_like(value) for name, value in server.state_dict().items()}
+        mean = {name: torch.zeros_like(value, dtype=torch.float32) for name, value in server.state_dict().items()}
         for client, epochs in enumerate(torch.from_numpy(orders(round))):
             module = copy.deepcopy(server)
             optimiser = torch.optim.SGD(module.parameters(), lr=LR)
@@ -127,8 +174,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--others", default="loop")
     parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--protocol", default="fashion", choices=("fashion", "cnn", "resnet18"))
     words = parser.parse_args()
-    known = {"loop": loop, "jax": jax}
+    os.environ["PROTOCOL"] = words.protocol
+    known = {"loop": loop, "jax": jax, "sparse": sparse}
     others = [name for name in words.others.split(",") if name]
     if not set(others) <= set(known):
         from other_simulators import SIDES

@@ -49,7 +49,7 @@ class Fit:
 
     @property
     def by_autograd(self) -> bool:
-        """Whether it asks for something that only autograd on the module itself computes."""
+        """Whether it asks for a step that most back ends leave to autograd on the module itself."""
         return self.power != 1 or self.prune_inputs
 
 
@@ -84,6 +84,8 @@ class Score:
     prox: ClassVar[float] = 0.0
     linear: ClassVar[None] = None
     by_autograd: ClassVar[bool] = False
+    power: ClassVar[float] = 1.0
+    prune_inputs: ClassVar[bool] = False
 
     @property
     def trains(self) -> bool:

@@ -41,6 +41,7 @@ class StepInputs:
     rates: torch.Tensor  # (models,), learning rates of plain SGD: on a CPU all are the same
     decay: float  # weight decay of plain SGD
     losses: torch.Tensor  # of all models of the stack; the losses of the samples are added to them
+    first: bool = False  # whether it is the models' first step of a request
 
     @property
     def span(self) -> slice:

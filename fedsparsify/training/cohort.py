@@ -12,8 +12,9 @@ from functools import cached_property
 import torch
 from torch import nn
 
-from ..methods import Request, Update
+from ..methods import Fit, Request, Update
 from .backends import Backend, Setup, choose
+from .backends.stacked import Gpu
 from .settings import Training
 from .worker import Samples, Worker
 
@@ -36,11 +37,20 @@ class Cohort:
         """The back end for requests that only autograd on the module itself can answer; chosen once."""
         return choose(self.setup, autograd=True)
 
+    def _stacks(self, request: Request) -> bool:
+        """Whether the back end takes an unusual step, as only the GPU's kernels may."""
+        return (
+            self.setup.device.type == "cuda"
+            and isinstance(self.backend, Gpu)
+            and isinstance(request, Fit)
+            and self.backend.takes(request)
+        )
+
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         """Every worker's answer to its request, in their order."""
         groups: dict[bool, list[int]] = {}
         for i, request in enumerate(requests):
-            groups.setdefault(request.by_autograd, []).append(i)
+            groups.setdefault(request.by_autograd and not self._stacks(request), []).append(i)
         answers: dict[int, Update] = {}
         for by_autograd, members in groups.items():
             backend = self.autograd if by_autograd else self.backend

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from fedsparsify.keyed import KeyedDropout
 from fedsparsify.methods import Fit, Score
 from fedsparsify.model import SparseModel
 from fedsparsify.networks import build, layout_of, model_of
+from fedsparsify.networks.resnet import Block
 from fedsparsify.training.batches import Batches, StepInputs
 from fedsparsify.training.flat import FlatModule
 from fedsparsify.training.stacks.stack import Stack
@@ -69,6 +71,81 @@ def cnn_like(channels: int, bias: bool = True) -> Callable[[], nn.Module]:
     return sequential(*body, *head)
 
 
+def group_norm(channels: int) -> nn.GroupNorm:
+    return nn.GroupNorm(channels if channels % 3 else 3, channels, eps=1e-3)
+
+
+def resnet_like(normalise: Callable[[int], nn.Module], widths: tuple[int, ...], inputs: int) -> Callable[[], nn.Module]:
+    """ResNet-18's layers: blocks with both kinds of shortcuts, and the mean of the last images."""
+    body: list[nn.Module] = [nn.Conv2d(inputs, widths[0], 3, padding=1, bias=False), normalise(widths[0]), nn.ReLU()]
+    for before, after in pairwise(widths):
+        body += [Block(before, before, 1, normalise), Block(before, after, 2, normalise)]
+    return sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], 5))
+
+
+class Residual(nn.Module):
+    """The sum of two branches that read one value."""
+
+    def __init__(self, inner: nn.Module, shortcut: nn.Module, relu: bool, swapped: bool = False) -> None:
+        super().__init__()
+        self.inner, self.shortcut, self.relu = inner, shortcut, nn.ReLU() if relu else nn.Identity()
+        self.swapped = swapped
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.swapped:
+            return self.relu(self.shortcut(x) + self.inner(x))
+        return self.relu(self.inner(x) + self.shortcut(x))
+
+
+class Thrice(nn.Module):
+    """One value is read by three convolutions and by two sums; another is added to itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.a, self.b, self.c = (nn.Conv2d(n, 4, 3, padding=1) for n in (3, 4, 4, 4))
+        self.last = nn.Linear(100, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.first(x))
+        y = torch.relu(self.a(x) + x)
+        z = self.b(x) + y + y
+        return self.last((z + torch.relu(z) + self.c(x) + x).flatten(1))
+
+
+def random_residual(seed: int, shape: tuple[int, ...], classes: int) -> Callable[[], nn.Module]:
+    """Convolutions, norms, pools and residual blocks of both kinds in an order drawn at random."""
+    draw = np.random.default_rng(seed)
+
+    def chain(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
+        """A convolution, with a norm or a ReLU before or after it."""
+        side = int(draw.choice([1, 3]))
+        layers: list[nn.Module] = [nn.Conv2d(inputs, outputs, side, stride, side // 2, bias=bool(draw.integers(2)))]
+        match int(draw.integers(5)):
+            case 0:
+                return [norm(inputs), nn.ReLU(), *layers]
+            case 1:
+                return [*layers, norm(outputs)]
+            case 2:
+                return [*layers, group_norm(outputs), nn.ReLU()]
+            case 3:
+                return [*layers, nn.ReLU()]
+        return layers
+
+    channels = 6
+    layers: list[nn.Module] = [nn.Conv2d(shape[0], channels, 3, int(draw.integers(1, 3)), 1), nn.ReLU()]
+    for _ in range(2):
+        outputs, stride = int(draw.choice([6, 9])), int(draw.integers(1, 3))
+        inner = nn.Sequential(*chain(channels, 5, 1), *chain(5, outputs, stride))
+        plain = stride == 1 and outputs == channels
+        shortcut: nn.Module = nn.Identity() if plain else nn.Conv2d(channels, outputs, 1, stride)
+        if draw.integers(2) and not plain:
+            shortcut = nn.Sequential(shortcut, norm(outputs))
+        layers.append(Residual(inner, shortcut, bool(draw.integers(2)), bool(draw.integers(2))))
+        layers += [nn.MaxPool2d(3, 1, 1)] if draw.integers(3) == 0 else []
+        channels = outputs
+    return sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
+
+
 VGG_LIKE = sequential(
     *(conv(3, 8), norm(8), nn.ReLU(), conv(8, 8), nn.ReLU(), nn.MaxPool2d(2)),
     *(conv(8, 24), norm(24), nn.ReLU(), conv(24, 24), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(24 * 2, 5)),
@@ -105,6 +182,42 @@ STEPS = {
     ),
     "20 channels first": Step(sequential(conv(20, 4), nn.ReLU(), nn.Flatten(), nn.Linear(36, 3)), (20, 3, 3), 3, 5),
     "100 channels first": Step(sequential(conv(100, 4), nn.ReLU(), nn.Flatten(), nn.Linear(24, 3)), (100, 3, 2), 3, 5),
+    "resnet": Step(resnet_like(norm, (8, 12), 3), (3, 4, 4), 5, 3),
+    "resnet, group norm": Step(resnet_like(group_norm, (6, 9), 3), (3, 5, 3), 5, 3, augment=True),
+    "resnet, a tail batch": Step(resnet_like(norm, (5, 7), 1), (1, 3, 4), 5, 3, usual=30),
+    "one value read often": Step(sequential(Thrice()), (3, 5, 5), 3, 3),
+    "a stem of 7×7 and a pool": Step(
+        sequential(
+            *(nn.Conv2d(3, 8, 7, 2, 3, bias=False), norm(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1)),
+            *(Residual(conv(8, 8), nn.Identity(), True), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3)),
+        ),
+        *((3, 11, 9), 3, 3),
+    ),
+    "windows without a border": Step(
+        sequential(
+            *(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 6, 2, 2), nn.ReLU(), nn.Conv2d(6, 5, 5, 3, 4)),
+            *(nn.MaxPool2d(3, 2, 1), nn.Flatten(), nn.Linear(20, 3)),
+        ),
+        *((3, 9, 10), 3, 3),
+    ),
+    "norms of groups and of vectors": Step(
+        sequential(
+            *(conv(3, 20, False), nn.GroupNorm(1, 20), nn.ReLU(), conv(20, 40, False), nn.GroupNorm(20, 40), nn.ReLU()),
+            *(
+                nn.AdaptiveAvgPool2d(1),
+                nn.Flatten(),
+                nn.Linear(40, 9, bias=False),
+                nn.BatchNorm1d(9),
+                nn.ReLU(),
+                nn.Linear(9, 3),
+            ),
+        ),
+        *((3, 4, 4), 3, 5),
+    ),
+    **{
+        f"random residual network {seed}": Step(random_residual(seed, (2, 6, 5), 3), (2, 6, 5), 3, 3)
+        for seed in range(5)
+    },
     "pixels into a wide last layer": Step(
         sequential(conv(3, 16), nn.ReLU(), nn.Flatten(), nn.Linear(576, 5)), (3, 6, 6), 5, 6
     ),
@@ -114,25 +227,30 @@ if DEVICE.type == "cuda":  # the interpreter multiplies the bits of a bfloat16 a
     STEPS["the paper's cnn"] = Step(*whole, tolerance=5e-3)
     # In coarser arithmetic some ReLUs and maxima fall the other way, which moves the first layer's gradient most.
     STEPS["fc in bf16"] = Step(fc((3, 4, 4), 4), (3, 4, 4), 4, 9, precision="bf16", tolerance=0.05)
+    # The first layers of ResNet-18 are behind eighteen ReLUs.
+    for name in ("resnet18", "resnet18-gn"):
+        for precision, tolerance in (("fp32", 2e-2), ("tf32", 0.3), ("bf16", 0.8)):
+            made = (lambda name=name: build(name, (3, 32, 32), 10, 0)), (3, 32, 32), 10, 16
+            STEPS[f"{name} in {precision}"] = Step(*made, precision=precision, tolerance=tolerance)
     STEPS["the paper's cnn in bf16"] = Step(*whole, precision="bf16", tolerance=0.3)
 
 
 def check_step(case: Step) -> None:
     """Losses, gradients and statistics of one step of several models; then plain SGD in the same pass."""
-    from fedsparsify.training.gpu.stack import GpuStack, orders, read_layers
+    from fedsparsify.training.gpu.plan import read_plan
+    from fedsparsify.training.gpu.stack import GpuStack
 
     module = case.make().to(DEVICE)
-    layers = read_layers(module, case.shape)
-    assert layers, "our kernels do not take the network"
+    plan = read_plan(module, case.shape)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(40, *case.shape, generator=generator).to(DEVICE)
     batches = Batches(Samples(x, (torch.arange(40) * 29 % case.classes).to(DEVICE)), case.augment)
     start = [filled(module, seed) for seed in range(MODELS)]
     layout = layout_of(module)
-    stack = Stack(layout, MODELS, DEVICE, orders(module, case.shape))
+    stack = Stack(layout, MODELS, DEVICE, plan.orders)
     stack.load(start)
-    ours = GpuStack(layers, stack, batches, case.precision, case.batch + case.usual)
-    ours.refresh()
+    ours = GpuStack(plan, stack, batches, case.precision, case.batch + case.usual)
+    ours.begin([Fit(model) for model in start])
     gradient = torch.full_like(stack.weights, float("nan"))  # every entry must be written
     rows = torch.randint(0, 40, (MODELS, case.batch), generator=generator).to(DEVICE)
     keys = torch.arange(MODELS, device=DEVICE) * 977 + 5
@@ -200,11 +318,17 @@ class Training:
     more: tuple[tuple[str, object], ...] = ()  # settings of the run
     precision: str = "fp32"
     tolerance: float = 1e-4
+    power: float = 1.0
+    prune_inputs: bool = False
 
 
 SMALL_CNN = sequential(
     *(conv(3, 8), nn.ReLU(), nn.MaxPool2d(2), norm(8), nn.Flatten(), nn.Linear(32, 8), nn.ReLU()),
     *(KeyedDropout(0.2, 0), nn.Linear(8, 4)),
+)
+RESIDUAL = sequential(
+    *(conv(3, 4), norm(4), nn.ReLU(), Residual(nn.Conv2d(4, 4, 1), group_norm(4), True)),
+    *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 4)),
 )
 SMALL_FC = sequential(nn.Flatten(), nn.Linear(12, 20), nn.ReLU(), nn.Linear(20, 4))
 SCHEDULES = (
@@ -231,6 +355,11 @@ TRAININGS = {
     ),
     "label smoothing": Training(SMALL_FC, (3, 2, 2), more=(("label_smoothing", 0.1),)),
     "cnn, clipped": Training(SMALL_CNN, (3, 4, 4), 0.5, linear=True, more=(("clip_norm", 0.2),)),
+    "residual, unequal clients": Training(RESIDUAL, (3, 3, 3), 0.5, parts=(9, 6), more=(("weight_decay", 0.1),)),
+    "powers": Training(SMALL_FC, (3, 2, 2), 0.5, power=1.25, linear=True, more=(("weight_decay", 0.1),)),
+    "powers, unequal clients, prox": Training(SMALL_FC, (3, 2, 2), parts=(15, 10), prox=0.5, power=1.5),
+    "powers, clipped": Training(SMALL_FC, (3, 2, 2), power=1.5, more=(("clip_norm", 0.2),)),
+    "SparsyFed's step": Training(RESIDUAL, (3, 3, 3), parts=(9, 6), power=1.25, prune_inputs=True),
     "AdamW": Training(SMALL_FC, (3, 2, 2), linear=True, more=(*SCHEDULES, ("optimizer", "adamw"))),
     "Adam, unequal clients": Training(SMALL_FC, (3, 2, 2), parts=(15, 10), more=(("optimizer", "adam"),)),
 }
@@ -252,7 +381,8 @@ def check_training(case: Training) -> None:
 
     On a GPU a graph is captured in the second epoch and replayed in all that follow, at other learning rates.
     """
-    from fedsparsify.training.gpu.stack import GpuStack, orders, read_layers
+    from fedsparsify.training.gpu.plan import read_plan
+    from fedsparsify.training.gpu.stack import GpuStack
 
     module, generator = case.make().to(DEVICE), torch.Generator().manual_seed(0)
     x = torch.randn(sum(case.parts), *case.shape, generator=generator).to(DEVICE)
@@ -260,7 +390,11 @@ def check_training(case: Training) -> None:
     start = filled(module, 0)
     start = start.under(np.arange(start.layout.trainable) % 3 > 0)
     linear = np.random.default_rng(1).normal(scale=0.1, size=start.layout.trainable) if case.linear else None
-    request = Score(start, "squares") if case.squares else Fit(start, prox=case.prox, linear=linear)
+    request = (
+        Score(start, "squares")
+        if case.squares
+        else Fit(start, prox=case.prox, linear=linear, power=case.power, prune_inputs=case.prune_inputs)
+    )
     config = RunConfig(
         epochs=2,
         batch_size=8,
@@ -270,10 +404,9 @@ def check_training(case: Training) -> None:
         keep_optimizer=True,
         **dict(case.more),
     )
-    layers = read_layers(module, case.shape)
-    assert layers, "our kernels do not take the network"
-    stack = Stack(start.layout, 2, DEVICE, orders(module, case.shape))
-    network = GpuStack(layers, stack, Batches(data, False), case.precision, 8, config.label_smoothing)
+    plan = read_plan(module, case.shape)
+    stack = Stack(start.layout, 2, DEVICE, plan.orders)
+    network = GpuStack(plan, stack, Batches(data, False), case.precision, 8, config.label_smoothing)
     trainer = Trainer(stack, network, config, True)
     mine = np.split(np.arange(len(x)), [case.parts[0]])
     alone: list[Worker | None] = [None, None]

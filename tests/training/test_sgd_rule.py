@@ -270,14 +270,14 @@ def by_flower_hooks(problem: Problem) -> list[Trained]:
 
 def by_gpu_stack(problem: Problem) -> list[Trained]:
     """The GPU's kernels, on a GPU or under triton's interpreter."""
-    from fedsparsify.training.gpu.stack import GpuStack, orders, read_layers
+    from fedsparsify.training.gpu.plan import read_plan
+    from fedsparsify.training.gpu.stack import GpuStack
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     module, samples = problem.network(), Samples.on(device, problem.x, problem.y)
-    stack = Stack(problem.model.layout, 2, device, orders(module, (INPUTS,)))
-    layers = read_layers(module, (INPUTS,))
-    assert layers
-    network = GpuStack(layers, stack, Batches(samples, False), "fp32", 6, problem.case.smoothing)
+    plan = read_plan(module, (INPUTS,))
+    stack = Stack(problem.model.layout, 2, device, plan.orders)
+    network = GpuStack(plan, stack, Batches(samples, False), "fp32", 6, problem.case.smoothing)
     workers = problem.workers(device)
     return results(
         workers,

@@ -19,9 +19,10 @@ from fedsparsify.training.backends.autograd import OneByOne
 from fedsparsify.training.backends.choose import choose, disagreement
 from fedsparsify.training.backends.sparse import Sparse
 from fedsparsify.training.flat import FlatModule
+from fedsparsify.training.graph_layers import Convolution, Norm, NotPlanned
 from fedsparsify.training.inputs import Samples
 from fedsparsify.training.native.conv.network import SparseNetwork, SurvivorModels
-from fedsparsify.training.native.conv.plan import Convolution, Norm, NotPlanned, read_plan
+from fedsparsify.training.native.conv.plan import read_plan
 from fedsparsify.training.native.conv.planes import Phase, Planes, phases, taps
 from fedsparsify.training.native.conv.program import Program
 from fedsparsify.training.native.conv.streams import Streams

@@ -18,8 +18,9 @@ from ...native.machine import lanes_here
 from ...notices import notice
 from ..flat import FlatModule, channels_last_order
 from ..freed_memory import keep_freed_memory
+from ..graph_layers import NotPlanned
 from ..native.conv.network import SparseNetwork, SurvivorModels
-from ..native.conv.plan import NotPlanned, read_plan
+from ..native.conv.plan import read_plan
 from ..native.conv.planes import Planes, output_shape
 from ..native.conv.program import Program
 from ..native.conv.streams import Streams

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from ...methods import Request, Score, Update
+from ...methods import Fit, Request, Score, Update
 from ...native.machine import cores_here
 from ...notices import notice
+from ..graph_layers import NotPlanned
 from ..losses import is_plain
 from ..stacks.dense import DenseStack
 from ..stacks.mapped import MappedStack
@@ -17,6 +19,9 @@ from ..stacks.stack import Stack
 from ..stacks.trainer import StackedNetwork, Trainer
 from ..worker import Worker
 from .base import Setup, in_threads
+
+if TYPE_CHECKING:
+    from ..gpu.plan import GpuPlan
 
 
 class Stacked:
@@ -35,11 +40,13 @@ class Stacked:
 
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         """Every worker's answer to its request, in their order."""
-        groups: dict[tuple[int, bool], list[int]] = {}
+        groups: dict[tuple[object, ...], list[int]] = {}
         for i, request in enumerate(requests):
-            groups.setdefault((self._setup.epochs(request), isinstance(request, Score)), []).append(i)
+            kind = isinstance(request, Score), request.power, request.prune_inputs
+            groups.setdefault((self._setup.epochs(request), *kind), []).append(i)
         answers: dict[int, Update] = {}
-        for (epochs, _), members in groups.items():
+        for members in groups.values():
+            epochs = self._setup.epochs(requests[members[0]])
             chunks = self._chunks(sorted(members, key=lambda i: -workers[i].samples))
 
             def train(number: int, epochs: int = epochs, chunks: list[list[int]] = chunks) -> list[Update]:
@@ -65,7 +72,7 @@ class Stacked:
 
 
 class Gpu(Stacked):
-    """Sequential networks by Triton kernels."""
+    """Networks of layers that have Triton kernels."""
 
     name = "gpu"
 
@@ -77,25 +84,39 @@ class Gpu(Stacked):
         if why := setup.several_inputs():
             return why
         try:
-            from ..gpu.stack import read_layers
+            from ..gpu.plan import read_plan
         except ImportError as error:
             return f"triton cannot be imported: {error}"
-        if not read_layers(setup.module, setup.samples.x.shape[1:]):
-            return "its kernels do not have all layers of the network"
-        if why := setup.unusual():
+        try:
+            read_plan(setup.module, setup.samples.x.shape[1:])
+            why = setup.unusual()
+        except NotPlanned as error:
+            why = str(error)
+        if why:
             notice(f"this network is not trained by the gpu back end: {why}. A slower one takes its place.")
         return why
 
+    @cached_property
+    def plan(self) -> GpuPlan:
+        """The layers of the network."""
+        from ..gpu.plan import read_plan
+
+        return read_plan(self._setup.module, self._setup.samples.x.shape[1:])
+
+    def takes(self, request: Fit) -> bool:
+        """Whether its kernels know the step: powers under SGD, pruned inputs where a convolution comes first."""
+        if request.power != 1 and self._setup.training.optimizer != "sgd":
+            return False
+        return not (request.prune_inputs and self.plan.first.dense)
+
     def network(self, models: int) -> tuple[Stack, StackedNetwork]:
         """A stack of that many models, and the network that takes its training steps."""
-        from ..gpu.stack import GpuStack, orders, read_layers
+        from ..gpu.stack import GpuStack
 
-        setup, shape = self._setup, self._setup.samples.x.shape[1:]
-        stack = Stack(setup.layout, models, setup.device, orders(setup.module, shape))
-        layers = read_layers(setup.module, shape) or []
-        training = setup.training
+        setup, training = self._setup, self._setup.training
+        stack = Stack(setup.layout, models, setup.device, self.plan.orders)
         return stack, GpuStack(
-            layers, stack, setup.batches, training.precision, training.batch_size, training.label_smoothing
+            self.plan, stack, setup.batches, training.precision, training.batch_size, training.label_smoothing
         )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import torch
 
 from . import product_kernels
 
+Image = tuple[int, int, int]  # channels, rows, columns; a vector has one row and one column
 Blocks = dict[str, torch.Tensor]
 PROGRAMS = 528  # enough to fill a large GPU: four for each of its multiprocessors
 
@@ -39,6 +40,10 @@ class StepTensors:
     decay: float = 0.0  # weight decay of plain SGD
     smoothing: float = 0.0  # of labels
     early: bool = False  # a kernel may be launched while the one before still runs (programmatic dependent launch)
+    # Of weights that are not zero, (models,). None: weight gradients are of all inputs, not of the largest.
+    shares: Blocks | None = None
+    thresholds: Blocks = field(default_factory=dict)  # (models,), the least magnitude of an input that counts
+    first: bool = False  # the models' first step of a request
     side: torch.cuda.Stream | None = None  # on which small gradients are computed
     held: list[torch.Tensor] = field(default_factory=list)  # what the side stream still reads
 
@@ -63,6 +68,34 @@ class StepTensors:
         if self.side is not None:
             torch.cuda.current_stream().wait_stream(self.side)
         self.held.clear()
+
+
+@dataclass
+class GraphLayer:
+    """A layer's place in the network, and what is decided about it before the first step."""
+
+    source: str  # the value that it reads
+    output: str  # and the one that it makes
+    image: Image  # what it reads
+    outputs: int  # channels of the output
+    _: KW_ONLY
+    added: str = ""  # a second value, added to the output before the ReLU; the output's gradient is its own, too
+    relu: bool = False
+    mask: bool = False  # zero the input's gradient where the ReLU that made the input was inactive
+    below: str = ""  # the bias of a convolution below, whose gradient is the column sums of ours
+    more: bool = False  # the input has gradients from layers above: ours is added to them
+    unmasked: bool = False  # no reader can zero the gradient where our own ReLU was inactive
+    frees: tuple[str, ...] = ()  # values that no later layer reads
+
+    @property
+    def pixels(self) -> int:
+        """Rows of the input per sample."""
+        return self.image[1] * self.image[2]
+
+    @property
+    def channels(self) -> int:
+        """Of the input as it lies in memory."""
+        return self.image[0]
 
 
 def blocks_of(rows: int, channels: int, models: int) -> tuple[int, int, int, int]:

@@ -1,4 +1,4 @@
-"""Triton kernels that read activations once: batch norm, pooling, dropout, gathering samples.
+"""Triton kernels that read activations once: batch norm, sums, dropout, gathering samples.
 
 The layout is that of `product_kernels.py`, and sums have a fixed order, too.
 """
@@ -54,8 +54,11 @@ def _moments_end(
 
 
 @triton.jit
-def _normalise(x, y, centre, scale, gamma, beta, rows_all, c, RELU: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
-    """Y = act((X − mean) · scale · γ + β)."""
+def _normalise(
+    x, added, y, centre, scale, gamma, beta, rows_all, c,
+    ADD: tl.constexpr, RELU: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Y = act((X − mean) · scale · γ + β); ADD: plus another value, before the ReLU."""
     model = tl.program_id(2).to(tl.int64)
     rows = tl.program_id(0) * BR + tl.arange(0, BR)
     channels = tl.program_id(1) * BC + tl.arange(0, BC)
@@ -65,6 +68,8 @@ def _normalise(x, y, centre, scale, gamma, beta, rows_all, c, RELU: tl.constexpr
     shift = tl.load(beta + at, mask=channels < c) - tl.load(centre + at, mask=channels < c) * slope
     place = model * rows_all * c + rows[:, None] * c + channels[None, :]
     value = tl.load(x + place, mask=ok, other=0.0).to(tl.float32) * slope[None, :] + shift[None, :]
+    if ADD:
+        value += tl.load(added + place, mask=ok, other=0.0).to(tl.float32)
     if RELU:
         value = tl.maximum(value, 0.0)
     tl.store(y + place, value.to(y.dtype.element_ty), mask=ok)
@@ -120,54 +125,41 @@ def _normalise_gradient(
 
 
 @triton.jit
-def _pool(x, y, which, rows_all, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
-    """Largest of every 2×2 pixels, and which of the four it was (the first of equals)."""
-    rows = (tl.program_id(0) * BR + tl.arange(0, BR)).to(tl.int64)  # of the output
-    channels = tl.program_id(1) * BC + tl.arange(0, BC)
-    OH: tl.constexpr = H // 2
-    OW: tl.constexpr = W // 2
-    ok = (rows < rows_all)[:, None] & (channels < C)[None, :]
-    corner = (rows // (OH * OW) * H + rows // OW % OH * 2) * W + rows % OW * 2
-    best = tl.load(x + corner[:, None] * C + channels[None, :], mask=ok, other=0.0)
-    found = tl.zeros((BR, BC), tl.int8)
-    for j in tl.static_range(1, 4):
-        other = tl.load(x + (corner + j // 2 * W + j % 2)[:, None] * C + channels[None, :], mask=ok, other=0.0)
-        found = tl.where(other > best, j, found).to(tl.int8)
-        best = tl.maximum(best, other)
-    place = rows[:, None] * C + channels[None, :]
-    tl.store(y + place, best, mask=ok)
-    tl.store(which + place, found, mask=ok)
+def _sum(a, b, x, y, count, TWO: tl.constexpr, RELU: tl.constexpr, MASK: tl.constexpr, BLOCK: tl.constexpr):
+    """Y = act(A + B), or act(A); MASK: zero where X is, which came out of a ReLU."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    ok = i < count
+    value = tl.load(a + i, mask=ok, other=0.0).to(tl.float32)
+    if TWO:
+        value += tl.load(b + i, mask=ok, other=0.0).to(tl.float32)
+    if RELU:
+        value = tl.maximum(value, 0.0)
+    if MASK:
+        value = tl.where(tl.load(x + i, mask=ok, other=0.0) > 0, value, 0.0)
+    tl.store(y + i, value.to(y.dtype.element_ty), mask=ok)
 
 
 @triton.jit
-def _pool_gradient(
-    dy_, y, which, dx_, sums, rows_all,
-    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, MASK: tl.constexpr, SUMS: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
-    """The gradient goes to the largest pixel, and is zero where the ReLU that made it was inactive; column sums."""
-    model = tl.program_id(2).to(tl.int64)
-    dy_ += model * rows_all * C
-    y += model * rows_all * C
-    which += model * rows_all * C
-    dx_ += model * rows_all * 4 * C
-    rows = tl.program_id(0) * BR + tl.arange(0, BR)
-    channels = tl.program_id(1) * BC + tl.arange(0, BC)
-    OH: tl.constexpr = H // 2
-    OW: tl.constexpr = W // 2
-    ok = (rows < rows_all)[:, None] & (channels < C)[None, :]
-    place = rows[:, None] * C + channels[None, :]
-    g = tl.load(dy_ + place, mask=ok, other=0.0)
-    if MASK:
-        g = tl.where(tl.load(y + place, mask=ok, other=0.0) > 0, g, 0.0)
-    if SUMS:
-        block = model * tl.num_programs(0) + tl.program_id(0)
-        tl.store(sums + block * C + channels, tl.sum(g.to(tl.float32), 0), mask=channels < C)
-    found = tl.load(which + place, mask=ok, other=0)
-    corner = (rows // (OH * OW) * H + rows // OW % OH * 2) * W + rows % OW * 2
-    for j in tl.static_range(4):
-        at = (corner + j // 2 * W + j % 2)[:, None] * C + channels[None, :]
-        tl.store(dx_ + at, tl.where(found == j, g, 0.0).to(dx_.dtype.element_ty), mask=ok)
+def _smallest_kept(bits, shares, limits, count, real, TOP: tl.constexpr, BLOCK: tl.constexpr):
+    """The least magnitude among the largest entries of one model's values: its share of `real` entries, at least one.
+
+    Magnitudes are in the order of their bits: `TOP` of them, found from the highest.
+    """
+    model = tl.program_id(0).to(tl.int64)
+    share = tl.load(shares + model)
+    wanted = tl.maximum((share * real).to(tl.int64), 1)
+    bits += model * count
+    least = tl.full((), 0, tl.int32)
+    for step in range(TOP):
+        candidate = least | (1 << (TOP - 1 - step))
+        found = tl.zeros((BLOCK,), tl.int32)
+        for start in range(0, count, BLOCK):
+            i = start + tl.arange(0, BLOCK)
+            value = tl.load(bits + i, mask=i < count, other=0).to(tl.int32)
+            found += ((value & ((1 << (TOP - 1)) - 1 + (1 << (TOP - 1)))) >= candidate).to(tl.int32)
+        least = tl.where(tl.sum(found, 0) >= wanted, candidate, least)
+    limit = (least << (31 - TOP)).to(tl.float32, bitcast=True)
+    tl.store(limits + model, tl.where(share < 1, limit, 0.0))
 
 
 @triton.jit

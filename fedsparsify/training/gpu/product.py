@@ -1,4 +1,4 @@
-"""Dense layers and 3×3 convolutions of a GPU stack: their kernels, and the tiles that those are launched with.
+"""Dense layers and convolutions of a GPU stack: their kernels, and the tiles that those are launched with.
 
 A ReLU is part of the layer before it. The kernel that computes the gradient of its output also masks it, so that a ReLU
 has no kernel of its own.
@@ -10,40 +10,58 @@ from dataclasses import dataclass
 
 import torch
 
-from . import loss_kernels, product_kernels
-from .launch import PROGRAMS, ColumnSums, StepTensors, cdiv, column_sums, cover
+from . import loss_kernels, pointwise_kernels, product_kernels
+from .launch import PROGRAMS, ColumnSums, GraphLayer, StepTensors, cdiv, column_sums, cover
 
 
 @dataclass
-class Product:
-    """A dense layer (one tap) or a 3×3 convolution (nine)."""
+class Product(GraphLayer):
+    """A dense layer, to which all pixels of an image are one row, or a convolution."""
 
-    name: str
+    weight: str
+    bias: str | None
+    dense: bool
     height: int
     width: int
     inputs: int
     padded: int  # channels of the input as it lies in memory
-    outputs: int
-    taps: int
-    bias: bool
-    relu: bool = False
-    mask: bool = False  # the input came out of a ReLU
-    below: str = ""  # the bias of a convolution below, whose gradient is the column sums of ours
+    side: int = 1  # of the kernel
+    stride: int = 1
+    padding: int = 0
     bias_above: bool = False  # the layer above computes our bias gradient
     table: torch.Tensor | None = None  # (models, rows): the input is all samples, and these are the step's
 
-    def forward(self, x: torch.Tensor, tensors: StepTensors) -> torch.Tensor:
+    @property
+    def channels(self) -> int:
+        """Of the input as it lies in memory: those of a first convolution are padded."""
+        return self.image[0] if self.dense else self.padded
+
+    @property
+    def geometry(self) -> tuple[int, ...]:
+        """Rows and columns of the input and of the output, the kernel's side, stride and padding."""
+        sides = (self.height, self.width)
+        outputs = ((side + 2 * self.padding - self.side) // self.stride + 1 for side in sides)
+        return (*sides, *outputs, self.side, self.stride, self.padding)
+
+    @property
+    def out_pixels(self) -> int:
+        """Rows of the output per sample."""
+        _, _, rows, columns, *_ = self.geometry
+        return rows * columns
+
+    def forward(self, x: torch.Tensor, tensors: StepTensors, added: torch.Tensor | None = None) -> torch.Tensor:
         """Act(x ⊛ w + b)."""
         x = self._rows(x)
         models, rows = x.shape[:2] if self.table is None else self.table.shape
+        rows_in, rows = rows, rows // (self.height * self.width) * self.out_pixels
         weight, bias = self._parameters(tensors)
         y = weight.new_empty(models, rows, self.outputs)
-        usual = self._usual(rows, tensors)
+        usual = max(rows, tensors.batch * self.out_pixels)
         bm, bn, bk, warps, stages = self._tile(models, usual, self.outputs, self.padded, y.element_size())
         product_kernels._forward[cdiv(rows, bm), cdiv(self.outputs, bn), models](
-            *(x, weight, bias, y, *self._table(x), rows),
-            *(self.height, self.width, self.padded, self.inputs, self.outputs, self.taps),
-            *(self.table is not None, self.relu, self.bias, bm, bn, bk, tensors.precision, tensors.early),
+            *(x, weight, bias, y, *self._table(x), rows, rows_in, *self.geometry),
+            *(self.padded, self.inputs, self.outputs),
+            *(self.table is not None, self.relu, self.bias is not None, bm, bn, bk, tensors.precision, tensors.early),
             **tensors.launch(warps, stages),
         )
         self._x = x
@@ -60,7 +78,7 @@ class Product:
     ) -> torch.Tensor | None:
         """Forward, loss and backward of the last layer: one kernel where it is small, as launches cost most."""
         models, batch = rows.shape
-        bb, bc = cover(self._usual(batch, tensors), 16, 128), cover(self.outputs, 16, 1 << 20)
+        bb, bc = cover(max(batch, tensors.batch), 16, 128), cover(self.outputs, 16, 1 << 20)
         weight, bias = self._parameters(tensors)
         d = weight.new_empty(models, batch, self.outputs)
         if self.table is not None or batch > bb or bb * bc > 2048 or self.inputs > 512:
@@ -73,7 +91,16 @@ class Product:
         dx = torch.empty_like(x)
         loss_kernels._last[(models,)](
             *(x, weight, bias, labels, rows, rows.stride(0), d, dx, losses, batch, self.inputs, self.outputs),
-            *(self.bias, self.mask, need, bb, bc, cover(self.inputs, 16, 128), tensors.precision, tensors.early),
+            *(
+                self.bias is not None,
+                self.mask,
+                need,
+                bb,
+                bc,
+                cover(self.inputs, 16, 128),
+                tensors.precision,
+                tensors.early,
+            ),
             tensors.smoothing,
             **tensors.launch(4, 3),
         )
@@ -87,33 +114,33 @@ class Product:
 
     def _parameters(self, tensors: StepTensors) -> tuple[torch.Tensor, torch.Tensor]:
         """Weight, in the compute type, and bias; a layer without a bias gets a pointer that no kernel reads."""
-        weight = tensors.compute[f"{self.name}.weight"]
-        return weight, tensors.weights[f"{self.name}.bias"] if self.bias else weight
+        weight = tensors.compute[self.weight]
+        return weight, tensors.weights[self.bias] if self.bias else weight
 
     def _table(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
         return (x, 0) if self.table is None else (self.table, self.table.stride(0))
 
-    def _usual(self, rows: int, tensors: StepTensors) -> int:
-        """The rows that tiles are chosen for."""
-        return max(rows, tensors.batch * self.height * self.width)
-
-    def backward(self, d: torch.Tensor, tensors: StepTensors, need: bool) -> torch.Tensor | None:
+    def backward(
+        self, d: torch.Tensor, tensors: StepTensors, need: bool, more: torch.Tensor | None = None
+    ) -> torch.Tensor | None:
         """The gradient of the input, where it is needed; gradients of weight and bias into their blocks."""
-        dx = self._input_gradient(d, tensors) if need else None
+        dx = self._input_gradient(d, tensors, more) if need else None
         with tensors.on_side_stream(d):  # after the input's, which needs the weights as they were
             self._weight_gradient(d, tensors)
         return dx
 
-    def _input_gradient(self, d: torch.Tensor, tensors: StepTensors) -> torch.Tensor:
-        models, rows, _ = d.shape
-        dx = torch.empty_like(self._x)
-        usual = self._usual(rows, tensors)
+    def _input_gradient(self, d: torch.Tensor, tensors: StepTensors, more: torch.Tensor | None) -> torch.Tensor:
+        models, rows_in, _ = self._x.shape
+        dx, step = torch.empty_like(self._x), self.stride
+        phase = cdiv(self.height, step) * cdiv(self.width, step)  # pixels that the same taps meet, per sample
+        rows = rows_in // (self.height * self.width) * phase
+        usual = max(rows, tensors.batch * phase)
         bm, bn, bk, warps, stages = self._tile(models, usual, self.inputs, self.outputs, d.element_size())
         sums = ColumnSums(self.below, tensors, dx, bm)
-        product_kernels._input_gradient[cdiv(rows, bm), cdiv(self.inputs, bn), models](
-            *(d, tensors.compute[f"{self.name}.weight"], self._x, dx, sums.parts, rows),
-            *(self.height, self.width, self.inputs, self.outputs, self.taps, self.mask, sums.wanted),
-            *(bm, bn, bk, tensors.precision, tensors.early),
+        product_kernels._input_gradient[cdiv(rows, bm) * step * step, cdiv(self.inputs, bn), models](
+            *(d, tensors.compute[self.weight], self._x, d if more is None else more, dx, sums.parts),
+            *(d.shape[1], rows_in, *self.geometry, self.inputs, self.outputs),
+            *(self.mask, sums.wanted, more is not None, bm, bn, bk, tensors.precision, tensors.early),
             **tensors.launch(warps, stages),
         )
         sums.join()
@@ -121,32 +148,25 @@ class Product:
 
     def _weight_gradient(self, d: torch.Tensor, tensors: StepTensors) -> None:
         models, rows, _ = d.shape
-        usual = self._usual(rows, tensors)
+        rows_in = rows // self.out_pixels * self.height * self.width
+        usual = max(rows, tensors.batch * self.out_pixels)
         bm, bn, bk, warps, stages = self._gradient_tile(usual, d.element_size())
-        tiles = cdiv(self.outputs, bm) * cdiv(self.inputs, bn) * self.taps
+        tiles = cdiv(self.outputs, bm) * cdiv(self.inputs, bn) * self.side * self.side
         update = tensors.gradients is None
         splits = 1 if update else max(1, min(PROGRAMS // (tiles * models), cdiv(usual, 8 * bk)))
         chunk = cdiv(cdiv(usual, splits), bk) * bk
-        at_once = self.bias and (update or chunk <= bk)  # the bias costs nothing where there is no loop
-        weight, bias = f"{self.name}.weight", f"{self.name}.bias"
-        bias = bias if self.bias else weight
+        at_once = self.bias is not None and (update or chunk <= bk)  # the bias costs nothing where there is no loop
+        weight, bias = self.weight, self.bias or self.weight
         into = tensors.weights if tensors.gradients is None else tensors.gradients
+        self._find_threshold(rows_in, tensors)
+        limit = tensors.rates if tensors.shares is None else tensors.thresholds[weight]
         dw = into[weight] if splits == 1 else into[weight].new_empty(splits, into[weight].numel())
         product_kernels._weight_gradient[tiles, splits, models](
             *(d, self._x, dw, into[bias], tensors.weights[weight], tensors.weights[bias]),
             *(tensors.pruned[weight], tensors.pruned[bias], tensors.compute[weight], *self._table(self._x)),
-            *(
-                tensors.rates,
-                tensors.decay,
-                rows,
-                into[weight].numel(),
-                chunk,
-                self.height,
-                self.width,
-                self.padded,
-                self.inputs,
-            ),
-            *(self.outputs, self.taps, self.table is not None, at_once, update, d.element_size() < 4),
+            *(tensors.rates, tensors.decay, limit, rows, rows_in, into[weight].numel(), chunk, *self.geometry),
+            *(self.padded, self.inputs, self.outputs),
+            *(self.table is not None, at_once, update, d.element_size() < 4, tensors.shares is not None),
             *(bm, bn, bk, tensors.precision, tensors.early),
             **tensors.launch(warps, stages),
         )
@@ -154,6 +174,18 @@ class Product:
             torch.sum(dw, 0, out=into[weight].view(-1))
         if self.bias and not at_once and not self.bias_above:
             column_sums(d, into[bias])
+
+    def _find_threshold(self, rows: int, tensors: StepTensors) -> None:
+        """The least magnitude of an input that counts in weight gradients: a convolution finds it in the first step."""
+        if tensors.shares is None or not (tensors.first or self.dense):
+            return
+        x = self._x
+        bits = x.view(torch.int32 if x.element_size() == 4 else torch.int16)
+        pointwise_kernels._smallest_kept[(len(x),)](
+            *(bits, tensors.shares[self.weight], tensors.thresholds[self.weight], x[0].numel(), rows * self.inputs),
+            *(8 * x.element_size() - 1, 4096),
+            num_warps=8,
+        )
 
     def _gradient_tile(self, rows: int, size: int) -> tuple[int, int, int, int, int]:
         """Outputs, inputs and rows of a tile; warps; stages. Measured on an H200 for the shapes of cnn and vgg16."""

@@ -26,7 +26,7 @@ class SGD:
     def __init__(self, stack: Stack, training: Training, fused: bool, shadow: torch.Tensor | None = None) -> None:
         """`fused`: the network can apply plain SGD by itself. `shadow`: the weights in the compute type of a GPU."""
         self._stack, self._training = stack, training
-        self._shadow = stack.weights if shadow is None else shadow
+        self.shadow = stack.weights if shadow is None else shadow
         self._prox = torch.zeros(stack.models, device=stack.device)
         self._anchor: torch.Tensor | None = None
         self._linear: torch.Tensor | None = None
@@ -87,7 +87,7 @@ class SGD:
         return self._gradient if self._stores_gradient else None
 
     @property
-    def shape(self) -> tuple[bool, ...]:
+    def shape(self) -> tuple[object, ...]:
         """What of the rule a captured graph depends on."""
         return self.has_prox, self._same_prox, self.sums_squares, self.has_linear, self._mixed
 
@@ -118,8 +118,8 @@ class SGD:
         if self._training.clip_norm:
             self._clip(self._blocks(gradient, span))
         self._move(gradient, span, rates)
-        if self._shadow is not stack.weights:
-            self._shadow.copy_(stack.weights)
+        if self.shadow is not stack.weights:
+            self.shadow.copy_(stack.weights)
 
     def _clip(self, gradients: Sequence[torch.Tensor]) -> None:
         """Scale the gradient of each model down to the largest norm that is allowed."""
@@ -174,9 +174,41 @@ def per_model(values: torch.Tensor, block: torch.Tensor) -> torch.Tensor:
 class FusedSGD(SGD):
     """The same rule as one GPU kernel over whole buffers, which also writes the weights in the compute type."""
 
+    _power = 1.0  # β of powerpropagation: the buffer of weights holds v, the network's values are in the compute type
+    _raised: torch.Tensor | None = None  # entries of weight tensors; a captured graph reads it where it is
+
+    def begin(self, requests: Sequence[Request], workers: Sequence[Worker], mixed: bool) -> None:
+        """Prepare for a round on the models that the stack holds now; all requests have one power."""
+        self._power = requests[0].power
+        if self._power != 1:
+            if self._raised is None:
+                self._raised = torch.zeros_like(self._stack.pruned)
+                blocks = self._stack.blocks(self._raised)
+                for spec in self._stack.layout.tensors:
+                    blocks[spec.name].fill_(len(spec.shape) > 1)
+            self._stack.weights.copy_(self._to_power(1 / self._power))
+        super().begin(requests, workers, mixed)
+
+    def _to_power(self, power: float) -> torch.Tensor:
+        """The weights, with sign(w)·|w|^power in weight tensors."""
+        assert self._raised is not None
+        weights = self._stack.weights
+        return torch.where(self._raised, weights.sign() * weights.abs().pow(power), weights)
+
+    def finish(self, workers: Sequence[Worker]) -> None:
+        """Give every worker its optimiser's state; the stack holds the network's values again."""
+        super().finish(workers)
+        if self._power != 1:
+            self._stack.weights.copy_(self._to_power(self._power))
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What of the rule a captured graph depends on."""
+        return *super().shape, self._power
+
     @property
     def _stores_gradient(self) -> bool:  # the network reads one learning rate per model
-        return self._always or self.has_prox or self.sums_squares or self.has_linear
+        return self._always or self.has_prox or self.sums_squares or self.has_linear or self._power != 1
 
     def step(self, span: slice, rates: torch.Tensor) -> None:
         """One step of the models of `span`, each at its learning rate."""
@@ -187,14 +219,25 @@ class FusedSGD(SGD):
             return  # the network has taken the step already, mask included
         different = self._mixed or (self.has_prox and not self._same_prox)
         if different or self.sums_squares or training.clip_norm or span != slice(0, stack.models):
-            super().step(span, rates)
+            self._step_in_parts(span, rates)
             return
+        raised = stack.pruned if self._raised is None else self._raised
         count, unread = stack.weights.numel(), stack.weights  # unread: a pointer that the kernel does not follow
         sgd_kernels._sgd[(-(-count // 2048),)](
             *(stack.weights, self._gradient, self._state.get("momentum", unread)),
             *(self._anchor if self.has_prox else unread, self._linear if self.has_linear else unread),
-            *(stack.pruned, self._shadow, count, rates, self._prox, training.momentum, training.weight_decay),
+            *(stack.pruned, raised, self.shadow, count, rates, self._prox, training.momentum),
+            *(training.weight_decay, self._power, self._power != 1),
             *(self.has_prox, self.has_linear, "momentum" in self._state, training.nesterov),
-            *(self._shadow is not stack.weights, 2048),
+            *(self.shadow is not stack.weights, 2048),
             num_warps=8,
         )
+
+    def _step_in_parts(self, span: slice, rates: torch.Tensor) -> None:
+        """By operations of torch's, between the gradient's way to v and the values' way to the network."""
+        if self._power != 1 and self._gradient is not None and self._raised is not None:
+            slope = self._power * self._stack.weights.abs().pow(self._power - 1)
+            self._gradient.mul_(torch.where(self._raised, slope, 1.0))
+        super().step(span, rates)
+        if self._power != 1:
+            self.shadow.copy_(self._to_power(self._power))

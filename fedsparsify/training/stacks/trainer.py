@@ -54,8 +54,8 @@ class GpuNetwork(Protocol):
     def plain(self) -> bool:
         """Whether it can apply plain SGD by itself."""
 
-    def refresh(self) -> None:
-        """Update the copy."""
+    def begin(self, requests: Sequence[Request]) -> torch.Tensor:
+        """Prepare for requests of one kind on the models that the stack holds now. Returns the copy, up to date."""
 
     def compile(self, sizes: Iterable[int], gradient: torch.Tensor | None) -> None:
         """Compile the kernels for batches of these sizes."""
@@ -81,7 +81,7 @@ class Trainer:
         self._sample_table = torch.zeros(0, 0, dtype=torch.int64)
         self._rates = torch.zeros(0, stack.models)  # of each step of an epoch and each model
         self._rates_sent: NDArray[np.float32] | None = None  # what they are
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}  # of an epoch: of the first, and of others if they differ
         self._captured: object = None
         self._warm: object = None
 
@@ -90,14 +90,16 @@ class Trainer:
         self.stack.load([request.model for request in requests])
         samples, rates = [worker.samples for worker in workers], [worker.rates(epochs) for worker in workers]
         table = rate_table(rates, epochs)
-        self._optimizer.begin(requests, workers, bool((table != table[..., :1]).any()))
         if isinstance(self._network, GpuNetwork):
-            self._network.refresh()
+            self._optimizer.shadow = self._network.begin(requests)
+        self._optimizer.begin(requests, workers, bool((table != table[..., :1]).any()))
         epoch_steps = list(steps(samples, self._training.batch_size))
         for epoch in range(epochs):
             self._prepare(workers, samples[0])
             self._send_rates(table[epoch])
-            self._run_epoch(epoch_steps, (tuple(samples), *self._optimizer.shape))
+            # Steps that find thresholds are in the first epoch alone.
+            prunes = requests[0].prune_inputs
+            self._run_epoch(epoch_steps, (tuple(samples), *self._optimizer.shape, prunes), epoch == 0 or not prunes)
         self._optimizer.finish(workers)
         return self._answers(workers, requests, [float(mine.sum()) for mine in rates])
 
@@ -139,7 +141,7 @@ class Trainer:
         """The values on the stack's device. Does not wait for a GPU that still runs the epoch before."""
         return values.pin_memory().to(self.stack.device, non_blocking=True) if self._on_gpu else values
 
-    def _run_epoch(self, epoch_steps: Sequence[Step], shape: tuple[Any, ...]) -> None:
+    def _run_epoch(self, epoch_steps: Sequence[Step], shape: tuple[Any, ...], first: bool) -> None:
         """One epoch. Clients of equal size repeat the same steps, so a GPU replays them from a captured graph.
 
         The first epoch of a shape runs step by step, so that everything is compiled before the graph is captured.
@@ -150,16 +152,19 @@ class Trainer:
             if gpu is not None and self._warm != shape:
                 gpu.compile({step.size for step in epoch_steps}, self._optimizer.gradient)
             self._warm = shape
-            self._take(epoch_steps)
+            self._take(epoch_steps, first)
             return
-        if self._graph is None or self._captured != shape:
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
-                self._take(epoch_steps)
+        if self._captured != shape:
+            self._graphs.clear()
             self._captured = shape
-        self._graph.replay()
+        if first not in self._graphs:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self._take(epoch_steps, first)
+            self._graphs[first] = graph
+        self._graphs[first].replay()
 
-    def _take(self, epoch_steps: Sequence[Step]) -> None:
+    def _take(self, epoch_steps: Sequence[Step], first: bool) -> None:
         self._losses.zero_()
         for step in epoch_steps:
             rows = self._sample_table[step.span, step.offset : step.offset + step.size]
@@ -168,7 +173,8 @@ class Trainer:
                 keys = (keys + (STRIDE * (step.number + 1) & KEYS)) & KEYS
             rates, gradient = self._rates[step.number, step.span], self._optimizer.gradient
             decay = self._training.weight_decay
-            self._network.step(StepInputs(rows, keys, step.start, gradient, rates, decay, self._losses))
+            begins = first and step.number == 0
+            self._network.step(StepInputs(rows, keys, step.start, gradient, rates, decay, self._losses, begins))
             self._optimizer.step(step.span, rates)
 
     def _answers(self, workers: Sequence[Worker], requests: Sequence[Request], rates: Sequence[float]) -> list[Update]:

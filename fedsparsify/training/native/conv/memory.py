@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ....model import Layout
 from ....native.lines import LINE_BYTES, zeros
-from .plan import Dropout
+from ...graph_layers import Dropout
 from .planes import Plane, Planes
 from .rows import CODES, ROW, TILE_COLUMNS
 

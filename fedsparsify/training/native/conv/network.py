@@ -15,8 +15,9 @@ from torch import nn
 
 from ....keyed import KeyedDropout, salted
 from ....model import Floats, Layout, SparseModel, TensorSpec
+from ...graph_layers import Dropout, Norm
 from ...worker import SINGLE_SAMPLE
-from .plan import Dropout, Norm, Plan
+from .plan import Plan
 from .program import Program
 from .streams import Streams
 

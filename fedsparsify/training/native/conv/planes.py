@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from ....graph import INPUT
 from ....native.lines import zeros
-from .plan import Convolution, Plan, Shape
+from ...graph_layers import Convolution, Shape
+from .plan import Plan
 from .rows import TILE_COLUMNS, tile_rows
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from ....graph import INPUT
 from ....model import Layout
 from ....native.lines import address_of, zeros
+from ...graph_layers import Add, Convolution, Dropout, Flatten, Layer, Norm, Pool, Relu, squares_of
 from .memory import Array, Memory, Place, at, put_plane, row_of
-from .plan import Add, Convolution, Dropout, Flatten, Layer, Norm, Pool, Relu, squares_of
 from .planes import Planes, output_shape
 from .rows import ADD, CODES, MASKED, RELU, RELU_POOL, RELU_STREAMED, ROW, STORE, TILE_COLUMNS, tile_rows
 from .streams import Stream, Streams

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....model import Layout
-from .plan import Convolution
+from ...graph_layers import Convolution
 from .planes import Plane, Planes, conv_sides, phases
 
 Ints = NDArray[Any]
