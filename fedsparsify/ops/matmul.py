@@ -55,7 +55,7 @@ class MatMul(Operation):
         if sizes is not None and len(sizes) == len(sides) == 4:
             target = [int(size) for size in sizes]
             target[0], factors = 1, [new / old for new, old in zip(target, sides, strict=True)]
-        elif scales is not None and len(scales) == len(sides) == 4:
+        elif scales is not None and len(scales) == len(sides) == 4 and np.isfinite(scales).all():
             factors = [float(scale) for scale in scales]
             target = [int(side * factor) for side, factor in zip(sides, factors, strict=True)]
         else:

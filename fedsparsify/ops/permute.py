@@ -61,7 +61,7 @@ class Permute(Operation):
 
     def read_depth_to_space(self, node: OnnxNode) -> None:
         """Read the ONNX form of channels that become pixels."""
-        (channels, height, width), size = node.shape(), int(node.attributes["blocksize"])
+        (channels, height, width), size = node.shape(), self._block(node)
         if node.attributes.get("mode", "DCR") == "CRD":
             apart, order = [channels // size**2, size, size, height, width], [1, 4, 2, 5, 3]
         else:
@@ -70,9 +70,16 @@ class Permute(Operation):
 
     def read_space_to_depth(self, node: OnnxNode) -> None:
         """Read the ONNX form of pixels that become channels."""
-        (channels, height, width), size = node.shape(), int(node.attributes["blocksize"])
+        (channels, height, width), size = node.shape(), self._block(node)
         apart = [channels, height // size, size, width // size, size]
         self._moved(node, apart, [3, 5, 1, 2, 4], [channels * size**2, height // size, width // size])
+
+    @staticmethod
+    def _block(node: OnnxNode) -> int:
+        size = int(node.attributes["blocksize"])
+        if size < 1:
+            raise node.refuse(f"its blocksize must be at least 1. Received: {size}")
+        return size
 
     def _moved(self, node: OnnxNode, apart: list[int], order: list[int], sides: list[int]) -> None:
         value = node.between("reshape", [node.value()], {"start": 1, "end": 4, "sizes": apart})

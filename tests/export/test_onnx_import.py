@@ -198,6 +198,17 @@ SHAPE = helper.make_node("Shape", ["x"], ["sides"])
     ("nodes", "tensors", "message"),
     [
         ([helper.make_node("LSTM", ["x"], ["y"])], {}, "LSTM.*no graph has this operation"),
+        ([helper.make_node("SpaceToDepth", ["x"], ["y"], blocksize=0)], {}, "blocksize must be at least 1"),
+        (
+            [helper.make_node("Resize", ["x", "", "s"], ["y"])],
+            {"s": np.array([1, 1, np.inf, 2], np.float32)},
+            "constant sizes or by constant factors",
+        ),
+        (
+            [helper.make_node("Resize", ["x", "", "s"], ["y"], mode="cubic")],
+            {"s": np.array([1, 1, 2, 2], np.float32)},
+            "nearest and linear interpolation",
+        ),
         ([helper.make_node("Relu", ["z"], ["y"])], {}, "reads 'z', which does not depend on the input"),
         ([helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0, 2, 3])], {}, "keeps the batch"),
         ([helper.make_node("Conv", ["x", "x"], ["y"])], {}, "its weight must be a constant"),
