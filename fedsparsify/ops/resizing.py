@@ -21,16 +21,15 @@ def weights_of(side: int, out: int, factor: float, attributes: Attributes) -> Fl
     else:
         return None
     if attributes.get("mode", "nearest") == "nearest":
-        roundings = {
-            "floor": np.floor,
-            "ceil": np.ceil,
-            "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-            "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-        }
-        rounding = roundings.get(attributes.get("nearest_mode", "round_prefer_floor"))
-        if rounding is None:
+        rounded = {
+            "floor": np.floor(at),
+            "ceil": np.ceil(at),
+            "round_prefer_floor": np.ceil(at - 0.5),
+            "round_prefer_ceil": np.floor(at + 0.5),
+        }.get(attributes.get("nearest_mode", "round_prefer_floor"))
+        if rounded is None:
             return None
-        first, share = np.clip(rounding(at), 0, side - 1), np.zeros(out)
+        first, share = np.clip(rounded, 0, side - 1), np.zeros(out)
     elif attributes["mode"] == "linear":
         at = np.clip(at, 0, side - 1)
         first = np.minimum(np.floor(at), max(side - 2, 0))
