@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: on Linux on x86-64 a wheel carries the kernels' machine code, and its tag says so."""
+"""What pyproject.toml cannot say: on Linux on x86-64 a wheel carries machine code, and its tag says so."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from setuptools.command.build_py import build_py
 sys.path.insert(0, str(Path(__file__).parent / "tools"))
 
 from make_images import make_images, wanted
+from make_library import make_library
 
-# Code images are data to the loader and call no library, so that any Linux will do: glibc from 2.17 on, or musl.
+# Code images are data to the loader and call no library, and the C library names no version of libc, so that any Linux
+# will do: glibc from 2.17 on, or musl.
 PLATFORMS = "manylinux2014_x86_64.manylinux_2_17_x86_64.musllinux_1_1_x86_64"
 
 
@@ -24,7 +26,9 @@ class BuildWithImages(build_py):
         """Copy the package, then compile."""
         super().run()
         if wanted() and not self.editable_mode:
-            make_images(Path(self.build_lib).absolute() / "fedsparsify" / "native" / "images")
+            package = Path(self.build_lib).absolute() / "fedsparsify"
+            make_images(package / "native" / "images")
+            make_library(package / "embed")
 
 
 class TaggedWheel(bdist_wheel):

@@ -45,10 +45,10 @@ DENSE = ("onnxruntime", "openvino", "pytorch")
 class Worker:
     """An engine in a process of its own."""
 
-    def __init__(self, engine: str, python: str, *words: object) -> None:
+    def __init__(self, engine: str, python: str, *words: object, tree: Path = HERE.parent) -> None:
         self.engine = engine
         command = [python, str(HERE / "inference_worker.py"), engine, *map(str, words)]
-        folders = [str(HERE.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        folders = [str(tree), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(

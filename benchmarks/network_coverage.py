@@ -65,7 +65,10 @@ def side_of(name: str, timm: bool) -> int:
     """Pixels per side of an image."""
     if timm:
         fixed = ("vit", "deit", "swin", "mixer", "levit", "mobilevit", "efficientformer", "fastvit", "edgenext")
-        return 256 if "mobilevit" in name or "fastvit" in name else 224 if name.startswith(fixed) else 64
+        if "mobilevit" in name or "fastvit" in name:
+            return 256
+        if name.startswith(fixed):
+            return 224
     return next((side for begin, side in LEAST.items() if name.startswith(begin)), 64)
 
 

@@ -47,6 +47,8 @@ class Block(nn.Module):
         self.conv = nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1)
         if kind == "batch norm":
             self.norm = nn.BatchNorm2d(CHANNELS)
+        if kind == "decoder":
+            self.up = nn.ConvTranspose2d(CHANNELS, CHANNELS, 2, 2)
         if kind == "assigned buffer":
             self.register_buffer("level", torch.zeros(()))
         if kind == "updated buffer":
@@ -105,6 +107,10 @@ class Block(nn.Module):
             case "counter":
                 self.calls += 1
                 return self.conv(x) * (1 + 0.01 * self.calls if self.training else 1.0)
+            case "decoder":
+                return F.mish(self.up(F.max_pool2d(self.conv(x), 2))) + x
+            case "resized":
+                return F.interpolate(F.max_pool2d(self.conv(x), 2), scale_factor=2) + x
             case "tied":
                 return self.act(self.twin(self.act(self.conv(x)))) + x
             case "detached weight":
@@ -126,6 +132,7 @@ KINDS = (
     *("pre-activation", "statement", "written over", "aliased sum", "add_", "flat view", "batch norm", "plain"),
     *("assigned buffer", "updated buffer", "counter", "hook", "pre-hook", "parameter hook", "own forward"),
     *("old weight norm", "weight norm", "tied", "detached weight", "not differentiable"),
+    *("decoder", "resized"),
 )
 
 
@@ -195,8 +202,18 @@ def agree(make, monkeypatch, folder):
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_way_to_write_a_layer(kind, monkeypatch, tmp_path):
     notices = agree(network([kind], True), monkeypatch, tmp_path)
-    traced = {"pre-activation", "statement", "written over", "aliased sum", "add_", "batch norm", "plain", "tied"}
-    exported = {"flat view", "assigned buffer"}  # by torch.export
+    traced = {
+        "pre-activation",
+        "statement",
+        "written over",
+        "aliased sum",
+        "add_",
+        "batch norm",
+        "plain",
+        "tied",
+        "decoder",
+    }
+    exported = {"flat view", "assigned buffer", "resized"}  # by torch.export
     assert bool(notices) == (kind not in traced | exported | {"parameter hook"})
 
 

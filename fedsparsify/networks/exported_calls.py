@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from ..ops.base import Untraceable
 from .exported_handlers import handles
-from .exported_layouts import combined, of_all, transpose
+from .exported_layouts import combined, of_all, split, transpose
 from .exported_values import Exported, Held
 
 if TYPE_CHECKING:
@@ -138,6 +139,55 @@ def layer_norm(
     return reader.emit("layer_norm", [source], {"axes": len(shape), "eps": float(eps)}, tensors)
 
 
+@handles("batch_norm", "_native_batch_norm_legit_no_training")
+def batch_norm(reader: Reader, out: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Batch norm as it evaluates; of rows of which a sample has several, by products and sums along the last side."""
+    source = reader.value(x)
+    if source.plain or len(source.sides) != 2:
+        made = reader.operation(reader.call_name, source, *args, **kwargs)
+    else:
+        traced = reader.traced(reader.call_name, *args, **kwargs)
+        held = {role: reader.value(tensor) for role, tensor in traced.tensors.items()}
+        mean, spread = held["running_mean"], combined(reader, "add", held["running_var"], traced.attributes["eps"])
+        root = reader.emit("sqrt", [spread], sides=spread.sides)
+        made = combined(reader, "add", source, combined(reader, "mul", mean, -1.0))
+        made = combined(reader, "mul", made, reader.emit("reciprocal", [root], sides=root.sides))
+        made = combined(reader, "mul", made, held["weight"]) if "weight" in held else made
+        made = combined(reader, "add", made, held["bias"]) if "bias" in held else made
+    return [made] if isinstance(out, tuple | list) else made
+
+
+@handles("addcmul")
+def total_of_product(reader: Reader, out: Any, x: Any, y: Any, z: Any, *, value: float = 1) -> Exported:
+    """x + value · y · z."""
+    first, second = reader.value(y), reader.value(z)
+    scaled = combined(reader, "mul", first, second, np.broadcast_shapes(first.sides, second.sides))
+    return total(reader, out, x, scaled, alpha=value)
+
+
+@handles("glu")
+def gated(reader: Reader, out: Any, x: Any, dim: int = -1) -> Exported:
+    """One half times the sigmoid of the other."""
+    first, second = split(reader, [out, out], x, 0, dim)
+    return product(reader, out, first, reader.emit("sigmoid", [second], sides=second.sides))
+
+
+@handles("selu")
+def selu(reader: Reader, out: Any, x: Any) -> Exported:
+    """An ELU with the slope and the scale of Klambauer et al. (2017)."""
+    source = reader.value(x)
+    bent = reader.emit("elu", [source], {"slope": 1.6732632423543772}, sides=source.sides)
+    return combined(reader, "mul", bent, 1.0507009873554805)
+
+
+@handles("log_sigmoid", "log_sigmoid_forward")
+def log_sigmoid(reader: Reader, out: Any, x: Any) -> Any:
+    """-log(1 + exp(-x))."""
+    turned = combined(reader, "mul", x, -1.0)
+    made = combined(reader, "mul", reader.emit("softplus", [turned], sides=turned.sides), -1.0)
+    return [made, None] if isinstance(out, tuple | list) else made
+
+
 @handles("linear")
 def linear(reader: Reader, out: Any, x: Any, weight: Any, bias: Any = None) -> Exported:
     """A product along the last dimension."""
@@ -210,8 +260,7 @@ def attention(
             mask = torch.zeros(mask.shape).masked_fill(~mask, float("-inf"))
         scores = combined(reader, "add", scores, mask, scores.sides)
     shares = softmax(reader, torch.empty(scores.sides, device="meta"), scores, -1)
-    made: Exported = matmul(reader, out, shares, v)
-    return made
+    return matmul(reader, out, shares, v)
 
 
 @handles("index", "index_select", "embedding")

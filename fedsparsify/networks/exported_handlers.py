@@ -6,15 +6,16 @@ Each handler is given the reader, what the call gives (a tensor without data, fo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+Handler = TypeVar("Handler", bound=Callable[..., Any])
 HANDLERS: dict[str, Callable[..., Any]] = {}
 
 
-def handles(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def handles(*names: str) -> Callable[[Handler], Handler]:
     """Register a function for operations of ATen."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: Handler) -> Handler:
         HANDLERS.update(dict.fromkeys(names, function))
         return function
 

@@ -155,6 +155,12 @@ def of_all(reader: Reader, value: Exported, like: Exported) -> Exported:
     sides, axis = value.sides, like.batch.axis
     if sides[axis] == 1:
         return reader.settled(Exported(value.name, (*sides[:axis], *[1] * len(like.batch.kept), *sides[axis + 1 :])))
+    tensor = reader.constants.get(value.name)
+    if tensor is not None and sides[axis] == like.sides[axis]:
+        by_sample = tensor.reshape(*sides[:axis], like.batch.outer, BATCH_SIZE, like.batch.inner, *sides[axis + 1 :])
+        one = by_sample.narrow(axis + 1, 0, 1)
+        if torch.allclose(by_sample, one, rtol=1e-5, atol=1e-6):  # vector code may round samples in several ways
+            return reader.value(one.reshape(*sides[:axis], *like.batch.kept, *sides[axis + 1 :]))
     raise Untraceable(f"a constant of shape {sides} has other values for every sample")
 
 
@@ -196,9 +202,11 @@ def padded(
     return reader.emit("pad", [made], attributes)
 
 
-def combined(reader: Reader, op: str, first: Any, second: Any, sides: tuple[int, ...]) -> Exported:
-    """A sum or product, each value repeated along its sides of 1."""
-    values = [reader.value(value).at_rank(len(sides)) for value in (first, second)]
+def combined(reader: Reader, op: str, first: Any, second: Any, sides: tuple[int, ...] | None = None) -> Exported:
+    """A sum or product, each value repeated along its sides of 1; its sides are those of the first, or given."""
+    given = [reader.value(value) for value in (first, second)]
+    sides = given[0].sides if sides is None else sides
+    values = [value.at_rank(len(sides)) for value in given]
     like = next((value for value in values if value.batch is not None), values[0])
     if any(value.batch not in (None, like.batch) for value in values):
         raise Untraceable("the network combines values whose batches lie in other places")

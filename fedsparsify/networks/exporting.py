@@ -11,6 +11,7 @@ import operator
 import re
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from ..graph import INPUT, Node
 from ..ops import OPERATIONS
 from ..ops.base import Traced, Untraceable
 from ..ops.constant import attributes_of
-from . import exported_calls, exported_layouts, layout_of  # noqa: F401  their handlers are registered
+from . import exported_calls, exported_images, exported_largest, exported_layouts, layout_of  # noqa: F401  their handlers are registered
 from .exported_handlers import HANDLERS
 from .exported_values import BATCH_SIZE, Batch, Exported, Held, batch_in, permuted
 
@@ -40,10 +41,20 @@ def export(module: nn.Module, sample: tuple[int, ...], where: Callable[[str], st
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(module, (torch.zeros(BATCH_SIZE, *sample),), strict=False)
-        program = program.run_decompositions({})
-        if composed := {call: call.decompose for call in _unknown(program) if _is_composed(call)}:
-            program = program.run_decompositions(composed)
+        program = _decomposed(program.run_decompositions({}))
     return Reader(module, program, where).read()
+
+
+def _decomposed(program: Any) -> Any:
+    """The program with calls that no graph has in the words of what they are made of."""
+    composed = {call: call.decompose for call in _unknown(program) if _is_composed(call)}
+    try:
+        return program.run_decompositions(composed) if composed else program
+    except RecursionError:  # torch says of some calls that they are made of themselves: they are named later
+        for call, made_of in composed.items():
+            with suppress(RecursionError):
+                program = program.run_decompositions({call: made_of})
+        return program
 
 
 def _name(target: Any) -> str:
@@ -80,6 +91,7 @@ class Reader:
         self._tensors = tensors
         self.values: dict[fx.Node, Any] = {}
         self.nodes: list[Node] = []
+        self.constants: dict[str, torch.Tensor] = {}
         self._samples: dict[str, tuple[int, ...]] = {}  # of every value of the graph
         self._at: fx.Node | None = None
 
@@ -88,6 +100,12 @@ class Reader:
         """The name of the call that is read."""
         assert self._at is not None
         return _name(self._at.target)
+
+    @property
+    def call_target(self) -> Any:
+        """The function of the call that is read."""
+        assert self._at is not None
+        return self._at.target
 
     def read(self) -> tuple[Node, ...]:
         """All nodes that the output is made from."""
@@ -131,26 +149,31 @@ class Reader:
         if name in HANDLERS:
             return HANDLERS[name](self, sides, *args, **kwargs)
         if name in CALLS:
-            made = self._operation(name, *args, **kwargs)
-            return [made] if isinstance(sides, tuple | list) else made  # batch norm also gives statistics
+            return self.operation(name, *args, **kwargs)
         raise Untraceable(f"the network calls {name}, which no graph has")
 
-    def _operation(self, name: str, x: Any, *args: Any, **kwargs: Any) -> Exported:
-        """An operation of ours, by its own reading of PyTorch's arguments."""
-        operation, read = CALLS[name]
-        source = self.value(x)
-        traced: Traced = getattr(operation, read)(*args, **kwargs)
+    # What handlers use.
+
+    def operation(self, name: str, x: Any, *args: Any, **kwargs: Any) -> Exported:
+        """A call that is an operation of ours."""
+        operation, source = CALLS[name][0], self.value(x)
+        traced = self.traced(name, *args, **kwargs)
         if operation.vanishes:
             return source
-        for role, tensor in traced.tensors.items():
-            if not isinstance(tensor, Held):
-                raise Untraceable(f"{operation.name} computes its {role} instead of keeping it")
         if not operation.pointwise:
             source = self.plain(source, operation.name)
         tensors = {role: tensor.name for role, tensor in traced.tensors.items()}
         return self.emit(operation.name, [source], dict(traced.attributes), tensors, like=source)
 
-    # What handlers use.
+    @staticmethod
+    def traced(name: str, *args: Any, **kwargs: Any) -> Traced:
+        """What an operation of ours reads of a call's arguments after the first."""
+        operation, read = CALLS[name]
+        traced: Traced = getattr(operation, read)(*args, **kwargs)
+        for role, tensor in traced.tensors.items():
+            if not isinstance(tensor, Held):
+                raise Untraceable(f"{operation.name} computes its {role} instead of keeping it")
+        return traced
 
     def value(self, given: Any) -> Exported:
         """An argument as a value of the graph; tensors become constants."""
@@ -158,8 +181,10 @@ class Reader:
             return given
         if isinstance(given, Held):
             return self._named("parameter", [], {}, {"value": given.name}, given.shape, None)
-        tensor = torch.as_tensor(given, dtype=torch.float32)
-        return self._named("constant", [], attributes_of(tensor.numpy()), {}, tuple(tensor.shape), None)
+        tensor = torch.as_tensor(given, dtype=torch.float32).contiguous()
+        made = self._named("constant", [], attributes_of(tensor.numpy()), {}, tuple(tensor.shape), None)
+        self.constants[made.name] = tensor
+        return made
 
     def plain(self, value: Exported, operation: str) -> Exported:
         """A value whose batch is its first dimension, alone; others are refused."""

@@ -19,6 +19,7 @@ class Arithmetic(Protocol):
     bounded_exponential: Callable[[Any], Any]  # faster, from 2^-126 to 2^126
     tangent: Callable[[Any], Any]  # hyperbolic
     error_function: Callable[[Any], Any]
+    logarithm: Callable[[Any], Any]  # natural
     root: Callable[[Any], Any]  # square
 
 

@@ -151,6 +151,9 @@ class FrontEnd(Protocol):
     def constant(self, node: Node, values: Floats) -> None:
         """Values that every sample has alike."""
 
+    def transposed_convolution(self, node: Node) -> None:
+        """A transposed convolution by the node's attributes."""
+
     def convolution_of_rows(self, node: Node, attributes: Attributes) -> None:
         """A convolution of images of one row, by attributes of conv2d."""
 
@@ -228,6 +231,10 @@ class Operation:
             return Traced(in_place=bool(inplace))
 
         return read(*args, **kwargs)
+
+    def channels(self, role: str, shape: tuple[int, ...], attributes: Attributes) -> int:
+        """The channels of the result, as one of the tensors has them; all must agree."""
+        return shape[0]
 
     def check(self, node: Node, tensors: Mapping[str, tuple[int, ...]]) -> None:
         """Refuse attributes and shapes of tensors (by role) that do not fit together."""

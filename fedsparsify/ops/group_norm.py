@@ -9,13 +9,28 @@ import numpy as np
 
 from ..errors import ModelError
 from ..graph import Node
-from .base import Attributes, Floats, FrontEnd, Onnx, Operation, Shape, Tensors, Traced, expect, number, present, whole
+from .base import (
+    Attributes,
+    Floats,
+    FrontEnd,
+    Onnx,
+    OnnxNode,
+    Operation,
+    Shape,
+    Tensors,
+    Traced,
+    expect,
+    number,
+    present,
+    whole,
+)
 
 
 class GroupNorm(Operation):
     """(x - mean) / √(variance + eps) per group and sample, then scale and shift per channel."""
 
     name, sized = "group_norm", True
+    onnx_nodes = {"InstanceNormalization": "read_onnx"}
     optional = {"weight": 1, "bias": 1}
     attributes = {"groups": lambda value: whole(value, 1), "eps": lambda value: number(value) and value >= 0}
     modules, functions = ("GroupNorm",), {"group_norm": "read_call"}
@@ -70,6 +85,12 @@ class GroupNorm(Operation):
             scaling = onnx.constant(f"{name}.{role}", onnx.tensor(node.tensors[role]).reshape(sides))
             op = "Mul" if role == "weight" else "Add"
             made = onnx.between(op, [made, scaling], name if role == left[-1] else f"{name}.scaled")
+
+    def read_onnx(self, node: OnnxNode) -> None:
+        """Read the ONNX form of a norm of each channel."""
+        tensors = {role: node.held(role, node.needed(place + 1, role)) for place, role in enumerate(("weight", "bias"))}
+        attributes = {"groups": node.shape()[0], "eps": float(node.attributes.get("epsilon", 1e-5))}
+        node.give(self.name, [node.value()], attributes, tensors)
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

@@ -17,7 +17,7 @@ class MaxPool2d(Pool):
     """What lies outside of the image never is the largest."""
 
     name, windowed = "max_pool2d", True
-    onnx_nodes = {"MaxPool": "read_onnx"}
+    onnx_nodes = {"MaxPool": "read_onnx", "GlobalMaxPool": "read_global"}
     modules, functions = ("MaxPool2d",), {"max_pool2d": "read_call"}
 
     def read_module(self, module: Any) -> Traced:
@@ -62,6 +62,11 @@ class MaxPool2d(Pool):
     def read_onnx(self, node: OnnxNode) -> None:
         """Read the ONNX form."""
         node.give(self.name, [node.value()], self.onnx_sizes(node))
+
+    def read_global(self, node: OnnxNode) -> None:
+        """Read the ONNX form of the largest value of an image."""
+        window = list(node.shape()[1:])
+        node.give(self.name, [node.value()], self.sizes(window, window, 0, False))
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

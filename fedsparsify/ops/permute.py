@@ -24,7 +24,11 @@ class Permute(Operation):
     """`order` counts the batch, which stays the first dimension and is left out."""
 
     name, view, sized = "permute", True, True
-    onnx_nodes = {"Transpose": "read_onnx"}
+    onnx_nodes = {
+        "Transpose": "read_onnx",
+        "DepthToSpace": "read_depth_to_space",
+        "SpaceToDepth": "read_space_to_depth",
+    }
     attributes = {"order": _order}
 
     def shape(self, node: Node, inputs: Sequence[Shape], tensors: Any) -> Shape:
@@ -54,6 +58,33 @@ class Permute(Operation):
         if not order or order[0] != 0:
             raise node.refuse("a graph keeps the batch as the first dimension")
         node.give(self.name, [node.value()], {"order": order[1:]})
+
+    def read_depth_to_space(self, node: OnnxNode) -> None:
+        """Read the ONNX form of channels that become pixels."""
+        (channels, height, width), size = node.shape(), self._block(node)
+        if node.attributes.get("mode", "DCR") == "CRD":
+            apart, order = [channels // size**2, size, size, height, width], [1, 4, 2, 5, 3]
+        else:
+            apart, order = [size, size, channels // size**2, height, width], [3, 4, 1, 5, 2]
+        self._moved(node, apart, order, [channels // size**2, height * size, width * size])
+
+    def read_space_to_depth(self, node: OnnxNode) -> None:
+        """Read the ONNX form of pixels that become channels."""
+        (channels, height, width), size = node.shape(), self._block(node)
+        apart = [channels, height // size, size, width // size, size]
+        self._moved(node, apart, [3, 5, 1, 2, 4], [channels * size**2, height // size, width // size])
+
+    @staticmethod
+    def _block(node: OnnxNode) -> int:
+        size = int(node.attributes["blocksize"])
+        if size < 1:
+            raise node.refuse(f"its blocksize must be at least 1. Received: {size}")
+        return size
+
+    def _moved(self, node: OnnxNode, apart: list[int], order: list[int], sides: list[int]) -> None:
+        value = node.between("reshape", [node.value()], {"start": 1, "end": 4, "sizes": apart})
+        value = node.between(self.name, [value], {"order": order})
+        node.give("reshape", [value], {"start": 1, "end": 6, "sizes": sides})
 
     def lower(self, node: Node, engine: FrontEnd) -> None:
         """Say what the engine is to compute."""

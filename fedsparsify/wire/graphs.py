@@ -72,6 +72,9 @@ def _checked(node: Node, values: Mapping[str, Shape], shapes: Mapping[str, tuple
         if not operation.attributes[name](value):
             raise WireError(f"its {name} does not fit. Received: {_shown(value)}")
     held = roles(node, shapes)
+    channels = {role: operation.channels(role, shape, node.attributes) for role, shape in held.items() if shape}
+    if len(set(channels.values())) > 1:
+        raise WireError(f"its tensors differ in channels: {channels}.")
     operation.check(node, held)
     return operation.shape(node, [values[name] for name in node.inputs], held)
 
@@ -94,9 +97,6 @@ def _check_tensors(node: Node, operation: Operation, shapes: Mapping[str, tuple[
             )
         if 0 in shapes[name]:
             raise WireError(f"its {role} is empty. Received: {name!r} of shape {shapes[name]}.")
-    channels = {role: shapes[name][0] for role, name in node.tensors.items() if shapes[name]}
-    if len(set(channels.values())) > 1:
-        raise WireError(f"its tensors differ in channels: {channels}.")
 
 
 def _shown(value: Any) -> str:

@@ -56,6 +56,46 @@ def network():
     return nodes, tensors
 
 
+RESIZES = [
+    {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+    {"mode": "nearest", "nearest_mode": "round_prefer_ceil"},
+    {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"},
+    {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
+    {"mode": "linear", "coordinate_transformation_mode": "asymmetric"},
+]
+IMAGES = {
+    **{
+        f"{way['mode']} {number} {by}": ([helper.make_node("Resize", ["x", "", *given], ["y"], **way)], tensors)
+        for number, way in enumerate(RESIZES)
+        for by, given, tensors in (
+            ("scales", ["s"], {"s": np.array([1, 1, 2, 1.5], np.float32)}),
+            ("sizes", ["", "s"], {"s": np.array([1, 4, 5, 13])}),
+        )
+    },
+    "DCR": ([helper.make_node("DepthToSpace", ["x"], ["y"], blocksize=2)], {}),
+    "CRD": ([helper.make_node("DepthToSpace", ["x"], ["y"], blocksize=2, mode="CRD")], {}),
+    "SpaceToDepth": ([helper.make_node("SpaceToDepth", ["x"], ["y"], blocksize=2)], {}),
+    "GlobalMaxPool": ([helper.make_node("GlobalMaxPool", ["x"], ["y"])], {}),
+    "InstanceNormalization": (
+        [helper.make_node("InstanceNormalization", ["x", "scale", "shift"], ["y"], epsilon=0.1)],
+        {"scale": np.array([1, -2, 3, 0.5], np.float32), "shift": np.arange(4, dtype=np.float32)},
+    ),
+    "ConvTranspose": (
+        [helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 1], pads=[1, 0, 1, 0], group=2)],
+        {"w": np.random.default_rng(5).standard_normal((4, 3, 4, 3)).astype(np.float32)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_images_of_other_sizes(name, tmp_path):
+    path = write(tmp_path / "model.onnx", *IMAGES[name], sample=(4, 6, 8), batch=1)
+    x = RNG.standard_normal((1, 4, 6, 8)).astype(np.float32)
+    expected = onnxruntime.InferenceSession(path).run(None, {"x": x})[0]
+    found = read_onnx(path)
+    assert np.allclose(Engine(found.model, 1, found.graph).run(x), expected, rtol=1e-5, atol=1e-5)
+
+
 def attention():
     """Tokens of an image, attention over them, layer norm and a mean."""
     shapes = {"tokens": [0, 16, 16], "pooled": [0, 16]}
@@ -158,6 +198,17 @@ SHAPE = helper.make_node("Shape", ["x"], ["sides"])
     ("nodes", "tensors", "message"),
     [
         ([helper.make_node("LSTM", ["x"], ["y"])], {}, "LSTM.*no graph has this operation"),
+        ([helper.make_node("SpaceToDepth", ["x"], ["y"], blocksize=0)], {}, "blocksize must be at least 1"),
+        (
+            [helper.make_node("Resize", ["x", "", "s"], ["y"])],
+            {"s": np.array([1, 1, np.inf, 2], np.float32)},
+            "constant sizes or by constant factors",
+        ),
+        (
+            [helper.make_node("Resize", ["x", "", "s"], ["y"], mode="cubic")],
+            {"s": np.array([1, 1, 2, 2], np.float32)},
+            "nearest and linear interpolation",
+        ),
         ([helper.make_node("Relu", ["z"], ["y"])], {}, "reads 'z', which does not depend on the input"),
         ([helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0, 2, 3])], {}, "keeps the batch"),
         ([helper.make_node("Conv", ["x", "x"], ["y"])], {}, "its weight must be a constant"),

@@ -41,15 +41,26 @@ int main(int count, char **words) {
 pytestmark = pytest.mark.skipif(not LINUX_X86_64 or shutil.which("gcc") is None, reason="Linux on x86-64 with gcc")
 
 
+def compiled(folder: Path, *flags: object) -> Path:
+    """The program, with strict warnings."""
+    (folder / "main.c").write_text(MAIN)
+    strict = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-g", f"-I{EMBED}", "-o", folder / "main"]
+    subprocess.run(["gcc", *strict, folder / "main.c", *flags], check=True)
+    return folder / "main"
+
+
+@pytest.fixture(scope="module")
+def linked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program with the library that wheels carry."""
+    folder = tmp_path_factory.mktemp("linked")
+    subprocess.run([sys.executable, ROOT / "tools" / "make_library.py", folder], check=True)
+    return compiled(folder, f"-L{folder}", "-lfedsparsify", f"-Wl,-rpath,{folder}")
+
+
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("c")
-    (folder / "main.c").write_text(MAIN)
-    strict = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
-    checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    files = [folder / "main.c", EMBED / "fedsparsify.c"]
-    subprocess.run(["gcc", *strict, *checks, f"-I{EMBED}", "-o", folder / "main", *files], check=True)
-    return folder / "main"
+    checks = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    return compiled(tmp_path_factory.mktemp("c"), EMBED / "fedsparsify.c", *checks)
 
 
 def answer(program: Path, plan: Path, x: np.ndarray) -> subprocess.CompletedProcess[bytes]:
@@ -65,7 +76,9 @@ def answer(program: Path, plan: Path, x: np.ndarray) -> subprocess.CompletedProc
         ("fashion-mnist-fc-0.95", (5, 1, 28, 28)),
     ],
 )
-def test_c_gives_what_the_engine_gives(program: Path, tmp_path: Path, model: str, shape: tuple[int, ...]) -> None:
+def test_c_gives_what_the_engine_gives(
+    program: Path, linked: Path, tmp_path: Path, model: str, shape: tuple[int, ...]
+) -> None:
     source, plan = ROOT / "results" / "models" / f"{model}.fsz", tmp_path / "plan"
     level = next(level.name for level in levels_here() if not level.name.endswith("-vnni"))
     words = ["export", str(source), "--to", "plan", "--shape", "x".join(map(str, shape)), "--out", str(plan)]
@@ -75,6 +88,7 @@ def test_c_gives_what_the_engine_gives(program: Path, tmp_path: Path, model: str
     assert done.returncode == 0, done.stderr.decode()
     found = np.frombuffer(done.stdout, np.float32)
     np.testing.assert_allclose(found, Engine(source, threads=1).run(x).ravel(), rtol=1e-4, atol=1e-4)
+    assert answer(linked, plan, x).stdout == done.stdout
     whole = plan.read_bytes()
     for place in (20, 4096 + 100, len(whole) // 2, len(whole) - 1):
         plan.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
@@ -84,7 +98,20 @@ def test_c_gives_what_the_engine_gives(program: Path, tmp_path: Path, model: str
         assert answer(program, plan, x).returncode == 2
     plan.write_bytes(b"other" + whole[5:])
     assert answer(program, plan, x).stderr == b"it is no plan of this version\n"
-    assert answer(program, tmp_path, x).stderr == b"it cannot be read\n"
+    assert answer(program, tmp_path / "none", x).stderr == b"it cannot be read\n"
+    assert answer(program, tmp_path, x).stderr == b"it is cut off, or cannot be mapped\n"
+
+
+def test_the_library_asks_for_no_library(linked: Path) -> None:
+    """Any libc will do: it names none, and no version of what it calls."""
+    said = subprocess.run(
+        ["readelf", "-dVW", linked.parent / "libfedsparsify.so"], capture_output=True, text=True, check=True
+    )
+    assert "SONAME" in said.stdout
+    assert "NEEDED" not in said.stdout
+    assert "GLIBC" not in said.stdout
+    source = ROOT / "results" / "models" / "fashion-mnist-fc-0.95.fsz"
+    assert answer(linked, source, np.zeros(1)).stderr == b"it is no plan of this version\n"
 
 
 def test_what_is_no_plan(program: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

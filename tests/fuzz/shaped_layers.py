@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MOST_CONSTANT = 1 << 14
 VIEWS = ("permute", "reshape", "reshape", "slice", "pad", "cat")
 OTHERS = ("mul", "mul", "add", "matmul", "layer_norm", "group_norm", "mean", "softmax", "prelu", "elu", "clamp")
-SHAPED = (*VIEWS, *OTHERS, "hardsigmoid", "linear", "conv1d", "take")
+SHAPED = (*VIEWS, *OTHERS, "hardsigmoid", "linear", "conv1d", "conv_transpose2d", "take")
 
 
 def shaped_layer(rng: Random, graph: Graph, name: str, source: str, reach: int) -> None:
@@ -89,6 +89,18 @@ def shaped_layer(rng: Random, graph: Graph, name: str, source: str, reach: int) 
             most = min(reach, (1 << 31) - 1) if far else 3
             sizes = {"stride": rng.randint(1, most), "padding": rng.randint(0, most), "dilation": rng.randint(1, most)}
             attributes = {**sizes, "groups": groups}
+        case "conv_transpose2d":
+            if len(shape) != 3:
+                return
+            groups = rng.choice((1, shape[0]))
+            kernel = [rng.randint(1, 5) for _ in range(2)]
+            tensors["weight"] = normal((shape[0], rng.randint(1, 6), *kernel), np.float32)
+            tensors["weight"] *= (shape[0] // groups * prod(kernel)) ** -0.5
+            if rng.random() < 0.5:
+                tensors["bias"] = normal(groups * tensors["weight"].shape[1], np.float32)
+            stride = [rng.randint(1, min(reach, (1 << 31) - 1) if far else 3) for _ in range(2)]
+            attributes = {"stride": stride, "padding": [rng.randint(0, 3) for _ in range(2)], "groups": groups}
+            attributes["output_padding"] = [rng.randrange(min(step, 4)) for step in stride]
         case "take":
             inputs = (_partner(rng, graph, name, None, list(shape)),)
             attributes = {"axis": axis, "numbers": [rng.randrange(shape[axis - 1]) for _ in range(rng.randint(1, 9))]}
@@ -107,7 +119,9 @@ def shaped_layer(rng: Random, graph: Graph, name: str, source: str, reach: int) 
         return
     graph.nodes.append(node)
     graph.shapes[name] = made
-    depth = {"matmul": given[0][-1], "linear": given[0][-1], "conv1d": 5 * given[0][0]}.get(op, 4) if given[0] else 1
+    terms = {"matmul": (-1, 1), "linear": (-1, 1), "conv1d": (0, 5), "conv_transpose2d": (0, 25)}  # side, times
+    side, times = terms.get(op, (0, 0))
+    depth = (times * given[0][side] or 4) if given[0] else 1
     graph.work += prod(made) * depth
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from image_blocks import IMAGE_BLOCKS
 from torch import nn
 from torch.nn import functional as F
 
@@ -177,7 +178,7 @@ class Sequence(nn.Module):
         return self.head(self.second(F.relu(self.norm(self.first(x)))).mean(-1))
 
 
-BLOCKS = (SqueezeExcite, ConvNeXt, Transformer, Windows, Shuffle, Branches, Norms, Sequence)
+BLOCKS = (SqueezeExcite, ConvNeXt, Transformer, Windows, Shuffle, Branches, Norms, Sequence, *IMAGE_BLOCKS)
 
 
 def made(block, sparsity: float):
@@ -222,7 +223,7 @@ def test_file_engine_and_onnx_agree_with_pytorch(block, sparsity, tmp_path, monk
 @pytest.mark.parametrize("block", BLOCKS)
 def test_all_widths(block, lanes):
     module, x, expected = made(block, 0.5)
-    x, expected = np.tile(x, (5, *[1] * (x.ndim - 1))), np.tile(expected, (5, 1))
+    x, expected = np.tile(x, (5, *[1] * (x.ndim - 1))), np.tile(expected, (5, *[1] * (expected.ndim - 1)))
     engine = Engine(model_of(module), 1, trace(module, sample=block.sample), lanes)
     for count in (1, 3, 25):
         assert near(engine.run(x[:count]), expected[:count])

@@ -27,12 +27,16 @@ def conv(stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
     return {"stride": [*stride], "padding": [*padding], "dilation": [*dilation], "groups": groups}
 
 
+def transposed(stride, padding, output_padding, groups=1):
+    return {"stride": [*stride], "padding": [*padding], "output_padding": [*output_padding], "groups": groups}
+
+
 NORM = {"running_mean": (6,), "running_var": (6,), "weight": (6,), "bias": (6,)}
 # operation, sample, tensors by role, attributes
 CASES = [
     *(
         (name, PICTURE, {}, {})
-        for name in ("relu", "relu6", "sigmoid", "tanh", "silu", "hardswish", "hardsigmoid", "gelu")
+        for name in ("relu", "relu6", "sigmoid", "tanh", "silu", "hardswish", "hardsigmoid", "gelu", "mish", "softplus")
     ),
     ("leaky_relu", PICTURE, {}, {"slope": 0.3}),
     ("linear", ROW, {"weight": (5, 12), "bias": (5,)}, {}),
@@ -40,6 +44,8 @@ CASES = [
     ("conv2d", PICTURE, {"weight": (4, 6, 3, 3), "bias": (4,)}, conv(padding=(1, 1))),
     ("conv2d", PICTURE, {"weight": (6, 2, 1, 3)}, conv((2, 1), (0, 2), (1, 2), groups=3)),
     ("conv2d", PICTURE, {"weight": (6, 1, 2, 2), "bias": (6,)}, conv((3, 2), groups=6)),
+    ("conv_transpose2d", PICTURE, {"weight": (6, 4, 3, 3), "bias": (4,)}, transposed((2, 2), (1, 1), (1, 1))),
+    ("conv_transpose2d", PICTURE, {"weight": (6, 2, 2, 5)}, transposed((1, 3), (1, 2), (0, 2), groups=3)),
     ("batch_norm", PICTURE, NORM, {"eps": 1e-3}),
     ("batch_norm", (6,), {role: NORM[role] for role in ("running_mean", "running_var")}, {"eps": 1e-5}),
     ("max_pool2d", PICTURE, {}, window()),
@@ -62,6 +68,7 @@ CASES = [
     ("clamp", PICTURE, {}, {"low": -1.5, "high": None}),
     ("elu", PICTURE, {}, {"slope": 0.7}),
     ("sqrt", ROW, {}, {}),
+    ("log", ROW, {}, {}),
     ("exp", ROW, {}, {}),
     ("reciprocal", ROW, {}, {}),
     ("prelu", PICTURE, {"weight": (6,)}, {}),
@@ -124,6 +131,12 @@ def test_every_operation_has_a_case():
         ),
         (Node("conv2d", "a", ("input",), {"weight": "w"}, conv()), {"w": (3, 2, 3, 3)}, (2, 2, 5), "at least 3 pixels"),
         (Node("conv2d", "a", ("input",), {"weight": "w"}, conv()), {"w": (3, 2, 3, 3)}, (5,), "takes images"),
+        (
+            Node("conv_transpose2d", "a", ("input",), {"weight": "w"}, transposed((1, 1), (3, 0), (0, 0))),
+            {"w": (2, 3, 3, 3)},
+            (2, 4, 4),
+            "cuts off 3 pixels on both sides",
+        ),
         (Node("max_pool2d", "a", ("input",), {}, window()), {}, (7,), "takes images"),
         (Node("flatten", "a", ("input",), {}, {"start": 3}), {}, (7,), "flattens from dimension 3"),
     ],
@@ -147,7 +160,7 @@ def test_a_graph_in_numpy_literally():
 def test_the_engine_and_onnx_compute_every_activation(operation, tmp_path):
     attributes = {"slope": 0.3} if operation.name in ("leaky_relu", "elu") else {}
     graph = [Node("flatten", "f", ("input",), {}, {"start": 1}), Node(operation.name, "y", ("f",), {}, attributes)]
-    x = np.linspace(0.1 if operation.name == "sqrt" else -9, 9, 64, dtype=np.float32).reshape(4, 1, 4, 4)
+    x = np.linspace(0.1 if operation.name in ("sqrt", "log") else -9, 9, 64, dtype=np.float32).reshape(4, 1, 4, 4)
     expected = reference(graph, {}, x)
     model = small_model([1.0])
     assert np.allclose(Engine(model, graph=graph).run(x), expected, rtol=2e-6, atol=2e-6)

@@ -17,6 +17,7 @@ from ...graph import Node
 from ...model import Floats
 from .products import product
 from .steps import Activation, Add, Affine, Constant, Conv, Mul, Norm, Pool, Relayout, Softmax, Step
+from .transposed import transposed
 from .view_fusion import ViewFusion, numbers_of, part_of
 from .views import Atom, View
 from .weights import Weights
@@ -36,6 +37,20 @@ class ShapedFusion(ViewFusion):
             self._view(node, replace(before, low=low, high=high), view)
         else:
             self._view(node, Affine(node.output, (view.step,), None, low, high), view.on(node.output))
+
+    def affine(self, node: Node, scale: NDArray[np.float64], shift: NDArray[np.float64]) -> None:
+        """Scale and shift per channel, which need not be a channel of the step that gives the value."""
+        value = node.inputs[0]
+        if not self._is_image(value):
+            view, shape = self.whole(value), self.shape_of(value)
+            number = np.arange(scale.size).reshape(-1, *[1] * (len(shape) - 1))
+            laid = self._laid(node, view, np.broadcast_to(number, shape)).reshape(view.base[0], -1)
+            if (laid == laid[:, :1]).all():
+                by_channel = laid[:, 0].astype(np.int64)
+                self._scale(node, view, self._sole_of(value), scale[by_channel], shift[by_channel])
+                return
+            self.direct(value)
+        super().affine(node, scale, shift)
 
     def activation(self, node: Node, slope: float = 0.0) -> None:
         """The operation's own `kernel`, for each value alone."""
@@ -97,10 +112,7 @@ class ShapedFusion(ViewFusion):
 
     def _with_constant(self, node: Node, kind: type[Add], value: str, view: View, values: Floats) -> None:
         """A sum or product with values that all samples have alike: scale and shift where they differ by channel."""
-        self.memory.expect(12 * values.size, f"layer {node.output!r}")
-        flat = np.empty(prod(view.base), np.float32)
-        flat[numbers_of(view).ravel()] = values.ravel()
-        laid = flat.reshape(view.base)
+        laid = self._laid(node, view, values)
         ends = laid.reshape(view.base[0], -1)
         if (ends == ends[:, :1]).all():
             ones, zeros = np.ones(view.base[0]), np.zeros(view.base[0])
@@ -111,6 +123,13 @@ class ShapedFusion(ViewFusion):
         self.memory.take(4 * values.size, f"layer {node.output!r}")
         other = self._on_the_way(f"{node.output}.constant", lambda name: Constant(name, laid), view.base)
         self._view(node, kind(node.output, (view.step, other)), view.on(node.output))
+
+    def _laid(self, node: Node, view: View, values: NDArray[Any]) -> Floats:
+        """Values of a view's shape, as they lie in the step that the view is all of."""
+        self.memory.expect(12 * values.size, f"layer {node.output!r}")
+        flat = np.empty(prod(view.base), np.float32)
+        flat[numbers_of(view).ravel()] = values.ravel()
+        return flat.reshape(view.base)
 
     def _scale(
         self, node: Node, view: View, sole: Step | None, scale: NDArray[np.float64], shift: NDArray[np.float64]
@@ -144,6 +163,10 @@ class ShapedFusion(ViewFusion):
         stride, padding, dilation = ((attributes[key][0], attributes[key][1]) for key in SIZES)
         turned, groups = Weights((out, depth, 1, length), weight.places, weight.values), attributes["groups"]
         self._give(node, Conv(node.output, self._inputs(node), turned, bias, stride, padding, dilation, groups))
+
+    def transposed_convolution(self, node: Node) -> None:
+        """A transposed convolution by the node's attributes."""
+        transposed(self, node)
 
     def linear(self, node: Node) -> None:
         """A product with the node's weight, along the last dimension."""

@@ -45,6 +45,30 @@ def tangent(x: Any) -> Any:
 
 
 @compiled
+def logarithm(x: Any) -> Any:
+    """The natural logarithm: an exponent, and a polynomial of what it leaves from 0.7 to 1.4 (Cephes' logf)."""
+    small = x < f32(1.17549435e-38)  # the least number with an exponent of its own
+    bits = bits_of(x * f32(8388608) if small else x)
+    m = float_of((bits & 0x007FFFFF) | 0x3F800000)
+    e = f32((bits >> 23) - (150 if small else 127))
+    above = m > f32(1.41421356)
+    r = (m * f32(0.5) if above else m) - f32(1)
+    e = e + f32(1) if above else e
+    p = f32(7.0376836292e-2) * r + f32(-1.1514610310e-1)
+    p = p * r + f32(1.1676998740e-1)
+    p = p * r + f32(-1.2420140846e-1)
+    p = p * r + f32(1.4249322787e-1)
+    p = p * r + f32(-1.6668057665e-1)
+    p = p * r + f32(2.0000714765e-1)
+    p = p * r + f32(-2.4999993993e-1)
+    p = p * r + f32(3.3333331174e-1)
+    z = r * r
+    value = r + (p * r * z - f32(2.12194440e-4) * e - f32(0.5) * z) + f32(0.693359375) * e
+    value = value if x < f32(np.inf) else x  # infinity, and what is no number
+    return value if x > 0 else (f32(-np.inf) if x == 0 else f32(np.nan))
+
+
+@compiled
 def error_function(x: Any) -> Any:
     """erf as a quotient of polynomials, good to about 4e-7 (the coefficients that Eigen uses)."""
     x = f32(4) if x > f32(4) else x
@@ -75,6 +99,7 @@ ARITHMETIC = SimpleNamespace(
     bounded_exponential=bounded_exponential,
     tangent=tangent,
     error_function=error_function,
+    logarithm=logarithm,
     root=root,
 )
 
