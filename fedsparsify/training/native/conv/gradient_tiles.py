@@ -46,6 +46,24 @@ def sums_of_four(e: Emitter, four: Values) -> Any:
     return whole
 
 
+class Sum:
+    """A sum of products, in two chains: the next product of a chain waits for the one before it."""
+
+    def __init__(self, e: Emitter) -> None:
+        self._e, self._chains, self._next = e, [None, None], 0
+
+    def add(self, a: Any, b: Any) -> None:
+        """Add a · b."""
+        k, chains = self._next, self._chains
+        chains[k] = self._e.builder.fmul(a, b) if chains[k] is None else self._e.fma(a, b, chains[k])
+        self._next = 1 - k
+
+    def total(self) -> Any:
+        """The sum."""
+        first, second = self._chains
+        return first if second is None else self._e.builder.fadd(first, second)
+
+
 @intrinsic
 def gradient_visit(_, width, tall, numbers):  # type: ignore[no-untyped-def]
     """A tile of the gradient of one channel's outputs: adds Σ output gradient · input to each survivor's gradient.
@@ -59,15 +77,15 @@ def gradient_visit(_, width, tall, numbers):  # type: ignore[no-untyped-def]
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         given = [builder.extract_value(args[2], k) for k in range(numbers.count)]
         e = Emitter(builder, lanes)
-        in_its_shape(e, given[:3], highest, lambda *shape: _gradient_visit(e, given[3:], *shape))
+        in_its_shape(e, given[:3], highest, lambda *shape: _gradient_visit(e, given[3:], highest, *shape))
         return context.get_dummy_value()
 
     return types.void(width, tall, numbers), generate
 
 
-def _gradient_visit(e: Emitter, given: Values, height: int, breadth: int, is_near: bool) -> None:
+def _gradient_visit(e: Emitter, given: Values, highest: int, height: int, breadth: int, is_near: bool) -> None:
     builder = e.builder
-    x, x_row, x_column, offsets, gradient, count, y, y_row, y_column, total, bits, bits_row = given
+    x, x_row, x_column, offsets, gradient, count, beside, above, y, y_row, y_column, total, bits, bits_row = given
     inputs = from_corner(e, x_row, None if is_near else x_column, height, breadth)
 
     def plain() -> Values:
@@ -90,11 +108,36 @@ def _gradient_visit(e: Emitter, given: Values, height: int, breadth: int, is_nea
 
     def product(offset: Any, k: int) -> Any:
         corner = builder.add(x, builder.sext(e.load(e.at(offset, k * FLOAT_BYTES), I32), I64))
-        places = inputs(corner)
-        sum = builder.fmul(tile[0], e.load(places[0]))
-        for value, place in zip(tile[1:], places[1:], strict=True):
-            sum = e.fma(value, e.load(place), sum)
-        return sum
+        sum = Sum(e)
+        for value, place in zip(tile, inputs(corner), strict=True):
+            sum.add(value, e.load(place))
+        return sum.total()
+
+    def products(offset: Any, right: int, down: int) -> Values:
+        """Of two survivors whose inputs are a column or a row apart, that load what they share once."""
+        wide = breadth + right
+        corner = builder.add(x, builder.sext(e.load(offset, I32), I64))
+        places = from_corner(e, x_row, None, height + down, wide)(corner)
+        both = [Sum(e), Sum(e)]
+        for i in range(height + down):
+            values = [e.load(place) for place in places[i * wide : (i + 1) * wide]]
+            for k, row, left in ((0, i, 0), (1, i - down, right)):
+                for t in range(row * breadth, (row + 1) * breadth) if 0 <= row < height else ():
+                    both[k].add(tile[t], values[left + t % breadth])
+        return [sum.total() for sum in both]
+
+    def pairs(number: int, right: int, down: int) -> Any:
+        def add(state: Values) -> Values:
+            offset, place = state
+            sums = [s for k in range(number) for s in products(e.at(offset, 2 * k * FLOAT_BYTES), right, down)]
+            if number == 2:
+                add_floats(sums_of_four(e, sums), place)
+            else:
+                folded = sums_of_four(e, [*sums, *[e.constant(0.0)] * 2])
+                two = ir.Constant(ir.VectorType(I32, 2), [0, 1])
+                add_floats(builder.shuffle_vector(folded, folded, two), place)
+            return [e.at(offset, 2 * number * FLOAT_BYTES), e.at(place, 2 * number * FLOAT_BYTES)]
+        return add
 
     def add_floats(values: Any, address: Any) -> None:
         pointer = builder.inttoptr(address, values.type.as_pointer())
@@ -122,8 +165,15 @@ def _gradient_visit(e: Emitter, given: Values, height: int, breadth: int, is_nea
         return []
 
     e.either(total, bias, list)
+    offset, place = offsets, gradient
+    if breadth == 4 and height == highest:
+        for number, right, down in ((beside, 1, 0), (above, 0, 1)):
+            half = builder.ashr(number, ir.Constant(I64, 1))
+            offset, place = e.loop(half, [offset, place], pairs(2, right, down))
+            offset, place = e.loop(builder.and_(number, ir.Constant(I64, 1)), [offset, place], pairs(1, right, down))
+        count = builder.sub(count, builder.shl(builder.add(beside, above), ir.Constant(I64, 1)))
     quarter = builder.ashr(count, ir.Constant(I64, 2))
-    offset, place = e.loop(quarter, [offsets, gradient], four)
+    offset, place = e.loop(quarter, [offset, place], four)
     e.loop(builder.and_(count, ir.Constant(I64, 3)), [offset, place], one)
 
 

@@ -36,7 +36,7 @@ class Stream:
 
     inputs: int
     block: int  # input channels per block
-    counts: Ints  # (blocks, outputs) int32
+    counts: Ints  # (kinds, blocks, outputs) int32: survivors, pairs side by side, pairs one above the other
     offsets: Ints  # of each survivor: where it reads, in bytes from a tile's corner; int32
     order: Ints  # of each survivor: its place among the survivors of the layer; int32
 
@@ -48,7 +48,7 @@ class Stream:
     @property
     def by_four(self) -> bool:
         """Whether survivors are taken four at a time: not where visits have few."""
-        return self.offsets.size >= MANY * self.counts.size
+        return self.offsets.size >= MANY * self.counts[0].size
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,50 @@ def _block(inputs: int, density: float, layer: Convolution, plane: Plane) -> int
     return inputs if 2 * block > inputs else block
 
 
-def _stream(outputs: int, inputs: int, block: int, to: Ints, source: Ints, offsets: Ints, places: Ints) -> Stream:
-    """Survivors, sorted by `to` and then `source`, in blocks of sources."""
-    number, blocks = source // block, -(-inputs // block)
-    order = np.argsort(number.astype(np.uint16 if blocks < 1 << 16 else np.int64), kind="stable")
-    counts = np.bincount(number * outputs + to, minlength=blocks * outputs).astype(np.int32)
+def _stream(outputs: int, inputs: int, block: int, to: Ints, source: Ints, offsets: Ints, places: Ints,
+            pairs: tuple[Ints, Ints] | None = None) -> Stream:
+    """Survivors, sorted by `to` and then `source`, in blocks of sources; those of pairs come first."""
+    blocks = -(-inputs // block)
+    visits = source // block * outputs + to
+    first = [np.zeros(0, np.int64)] * 2 if pairs is None else [p[0] for p in pairs]
+    if pairs is not None:
+        second = [p[1] for p in pairs]
+        single = np.ones(to.size, bool)
+        for p in (*first, *second):
+            single[p] = False
+        taken = np.concatenate([np.stack(both, 1).ravel() for both in zip(first, second)] + [np.flatnonzero(single)])
+    else:
+        taken = np.arange(to.size)
+    keys = visits[taken]
+    order = taken[np.argsort(keys.astype(np.uint16) if blocks * outputs <= 1 << 16 else keys, kind="stable")]
+    kinds = [np.bincount(visits[k], minlength=blocks * outputs) for k in (slice(None), *first)]
+    counts = np.stack(kinds).astype(np.int32).reshape(3, blocks, outputs)
     return Stream(inputs, block, counts, offsets[order].astype(np.int32), places[order].astype(np.int32))
+
+
+def _pairs(to: Ints, source: Ints, down: Ints, right: Ints) -> tuple[tuple[Ints, Ints], ...]:
+    """Survivors of the same channels that read neighbouring pixels, side by side or one above the other.
+
+    Each pair is of places among the survivors, the upper or left one first; a survivor belongs to one pair at most.
+    """
+    if not to.size:
+        return ((to, to),) * 2
+    axes = [axis - axis.min() for axis in (to, source, down, right)]
+    sides = [int(axis.max()) + 1 for axis in axes]
+    place = np.full(sides, -1, np.int32)
+    place[tuple(axes)] = np.arange(to.size, dtype=np.int32)
+    free = place >= 0
+    found = []
+    for axis in (3, 2):
+        pairs = []
+        for k in range(sides[axis] - 1):
+            first, second = ((slice(None),) * axis + (n,) for n in (k, k + 1))
+            both = free[first] & free[second]
+            free[first] &= ~both
+            free[second] &= ~both
+            pairs.append((place[first][both], place[second][both]))
+        found.append(tuple(np.concatenate([np.zeros(0, np.int32), *side]) for side in zip(*pairs, strict=True)) or (np.zeros(0, np.int32),) * 2)
+    return tuple(found)
 
 
 class Streams:
@@ -132,7 +170,8 @@ def _of_layer(layer: Convolution, planes: Planes, kept: Mask, start: int) -> tup
     )
     block = _block(inputs, density, layer, source)
     offsets = i * source.channel + down * source.row + right * vector
-    forward = _stream(outputs, inputs, block, o, i, offsets, np.arange(flat.size))
+    pairs = _pairs(o, i % per_group, down, right)
+    forward = _stream(outputs, inputs, block, o, i, offsets, np.arange(flat.size), pairs)
     positions = flat[forward.order]
     in_forward = np.empty(flat.size, np.int32)  # from the order of `flat` to the layer's own
     in_forward[forward.order] = np.arange(flat.size)
@@ -164,7 +203,8 @@ def _input_gradients(
             else:
                 po, pi, py, px, pp = (array[taken] for array in survivors)
             offsets = po * target.channel + down[py] * target.row + right[px] * target.vector
-            stream = _stream(inputs, outputs, block, pi, po, offsets, pp)
+            pairs = _pairs(pi, po % (outputs // layer.groups), down[py], right[px])
+            stream = _stream(inputs, outputs, block, pi, po, offsets, pp, pairs)
             found.append(InputGradient(rows.count, columns.count, rows.first, columns.first, stream))
     return found
 

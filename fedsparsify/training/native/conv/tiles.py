@@ -136,16 +136,16 @@ def conv_visit(_, width, tall, numbers):  # type: ignore[no-untyped-def]
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         given = [builder.extract_value(args[2], k) for k in range(numbers.count)]
         e = Emitter(builder, lanes)
-        in_its_shape(e, given[:3], highest, lambda *shape: _conv_visit(e, given[3:], *shape))
+        in_its_shape(e, given[:3], highest, lambda *shape: _conv_visit(e, given[3:], highest, *shape))
         return context.get_dummy_value()
 
     return types.void(width, tall, numbers), generate
 
 
-def _conv_visit(e: Emitter, given: Values, height: int, breadth: int, is_near: bool) -> None:
+def _conv_visit(e: Emitter, given: Values, highest: int, height: int, breadth: int, is_near: bool) -> None:
     builder, lanes, size = e.builder, e.lanes, height * breadth
-    x, x_row, x_column, offsets, weights, count, fours, bias, first, last, sums = given[:11]
-    mode, y, y_row, y_column, bits, bits_row = given[11:]
+    x, x_row, x_column, offsets, weights, count, by_four, beside, above, bias, first, last, sums = given[:13]
+    mode, y, y_row, y_column, bits, bits_row = given[13:]
     inputs = from_corner(e, x_row, None if is_near else x_column, height, breadth)
 
     def plus(tile: Values, offset: Any, factor: Any) -> Values:
@@ -166,12 +166,36 @@ def _conv_visit(e: Emitter, given: Values, height: int, breadth: int, is_near: b
             tile = plus(tile, number, builder.shuffle_vector(factors, undefined, every))
         return [*tile, e.at(offset, 4 * FLOAT_BYTES), e.at(weight, 4 * FLOAT_BYTES)]
 
+    def plus_pair(right: int, down: int) -> Callable[[Values], Values]:
+        """Of two survivors whose inputs are a column or a row apart, that load what they share once."""
+        wide = breadth + right
+        pixels = from_corner(e, x_row, None, height + down, wide)
+
+        def plus_both(state: Values) -> Values:
+            *tile, offset, weight = state
+            places = pixels(builder.add(x, builder.sext(e.load(offset, I32), I64)))
+            factors = [e.splat(e.load(e.at(weight, k * FLOAT_BYTES), F32)) for k in (0, 1)]
+            for i in range(height + down):  # row by row: few inputs are in registers at a time
+                values = [e.load(place) for place in places[i * wide : (i + 1) * wide]]
+                for factor, row, left in ((factors[0], i, 0), (factors[1], i - down, right)):
+                    for t in range(row * breadth, (row + 1) * breadth) if 0 <= row < height else ():
+                        tile[t] = e.fma(factor, values[left + t % breadth], tile[t])
+            return [*tile, e.at(offset, 2 * FLOAT_BYTES), e.at(weight, 2 * FLOAT_BYTES)]
+
+        return plus_both
+
     def begun() -> Values:
         return e.either(bias, lambda: [e.splat(e.load(bias, F32))], lambda: [e.constant(0.0)]) * size
 
     kept = [e.at(sums, t * e.bytes) for t in range(size)]
     tile = e.either(first, begun, lambda: [e.load(place) for place in kept])
-    state = e.loop(fours, [*tile, offsets, weights], plus_four)
+    state = [*tile, offsets, weights]
+    if breadth == 4 and height == highest:
+        state = e.loop(beside, state, plus_pair(1, 0))
+        state = e.loop(above, state, plus_pair(0, 1))
+        count = builder.sub(count, builder.shl(builder.add(beside, above), ir.Constant(I64, 1)))
+    fours = builder.mul(builder.ashr(count, ir.Constant(I64, 2)), by_four)
+    state = e.loop(fours, state, plus_four)
     tile = e.loop(builder.sub(count, builder.shl(fours, ir.Constant(I64, 2))), state, add)[:-2]
 
     def keep() -> Values:
