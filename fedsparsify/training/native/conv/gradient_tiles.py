@@ -126,17 +126,13 @@ def _gradient_visit(e: Emitter, given: Values, highest: int, height: int, breadt
                     both[k].add(tile[t], values[left + t % breadth])
         return [sum.total() for sum in both]
 
-    def pairs(number: int, right: int, down: int) -> Any:
+    def two_pairs(right: int, down: int) -> Any:
         def add(state: Values) -> Values:
             offset, place = state
-            sums = [s for k in range(number) for s in products(e.at(offset, 2 * k * FLOAT_BYTES), right, down)]
-            if number == 2:
-                add_floats(sums_of_four(e, sums), place)
-            else:
-                folded = sums_of_four(e, [*sums, *[e.constant(0.0)] * 2])
-                two = ir.Constant(ir.VectorType(I32, 2), [0, 1])
-                add_floats(builder.shuffle_vector(folded, folded, two), place)
-            return [e.at(offset, 2 * number * FLOAT_BYTES), e.at(place, 2 * number * FLOAT_BYTES)]
+            sums = [sum for k in (0, 2) for sum in products(e.at(offset, k * FLOAT_BYTES), right, down)]
+            add_floats(sums_of_four(e, sums), place)
+            return [e.at(offset, 4 * FLOAT_BYTES), e.at(place, 4 * FLOAT_BYTES)]
+
         return add
 
     def add_floats(values: Any, address: Any) -> None:
@@ -169,8 +165,7 @@ def _gradient_visit(e: Emitter, given: Values, highest: int, height: int, breadt
     if breadth == 4 and height == highest:
         for number, right, down in ((beside, 1, 0), (above, 0, 1)):
             half = builder.ashr(number, ir.Constant(I64, 1))
-            offset, place = e.loop(half, [offset, place], pairs(2, right, down))
-            offset, place = e.loop(builder.and_(number, ir.Constant(I64, 1)), [offset, place], pairs(1, right, down))
+            offset, place = e.loop(half, [offset, place], two_pairs(right, down))
         count = builder.sub(count, builder.shl(builder.add(beside, above), ir.Constant(I64, 1)))
     quarter = builder.ashr(count, ir.Constant(I64, 2))
     offset, place = e.loop(quarter, [offset, place], four)

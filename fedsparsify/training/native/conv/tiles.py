@@ -254,10 +254,10 @@ def _conv_visit(e: Emitter, given: Values, highest: int, height: int, breadth: i
 
 def store_window(e: Emitter, window: Values, place: Any, words: Any) -> None:
     """The largest of four values, at least zero; and bits of where it was, the first of equal ones, if positive."""
-    b = e.builder
-    top = window[0]
-    for value in window[1:]:
-        top = larger_or_nan(e, top, value)
+    b, (first, second, third, fourth) = e.builder, window
+    top = e.maximum(e.maximum(first, second), e.maximum(third, fourth))
+    unknown = b.or_(b.fcmp_unordered("uno", first, second), b.fcmp_unordered("uno", third, fourth))
+    top = b.select(unknown, e.constant(float("nan")), top)
     left = b.fcmp_ordered(">", top, e.constant(0.0))
     for k, value in enumerate(window):
         hit = b.and_(b.fcmp_ordered("==", value, top), left)
