@@ -99,10 +99,6 @@ class Emitter:
         """The larger of two, in each lane."""
         return self.builder.select(self.builder.fcmp_unordered(">", b, a), b, a)
 
-    def maximum(self, a: Any, b: Any) -> Any:
-        """The larger of two, in each lane; the second where one of them is a NaN: one instruction on x86."""
-        return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
-
     def largest(self, tile: Values, breadth: int) -> Values:
         """The largest values of the squares of 2 × 2 vectors in a tile of some breadth."""
         pairs = [self.larger(a, b) for a, b in zip(tile[::2], tile[1::2], strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -10,7 +11,7 @@ from numba.extending import intrinsic
 
 from ....native.simd import FLOAT_BYTES, I32, I64, Emitter, Values, sides
 from .rows import POOLED_SIZES, TILE_COLUMNS
-from .tiles import bit_bytes, cells, from_corner, in_its_shape, load_bits
+from .tiles import bit_bytes, cells, from_corner, in_its_shape, load_bits, pair_inputs
 
 
 def _interleaved(lanes: int, high: bool, pair: int) -> list[int]:
@@ -50,7 +51,8 @@ class Sum:
     """A sum of products, in two chains: the next product of a chain waits for the one before it."""
 
     def __init__(self, e: Emitter) -> None:
-        self._e, self._chains, self._next = e, [None, None], 0
+        self._e, self._next = e, 0
+        self._chains: Values = [None, None]
 
     def add(self, a: Any, b: Any) -> None:
         """Add a · b."""
@@ -68,9 +70,10 @@ class Sum:
 def gradient_visit(_, width, tall, numbers):  # type: ignore[no-untyped-def]
     """A tile of the gradient of one channel's outputs: adds Σ output gradient · input to each survivor's gradient.
 
-    The numbers: rows, columns, near; x, x_row, x_column; offsets, gradient, count; y, y_row, y_column; total; bits,
-    bits_row. At the address `total` (0: none) the tile's sum is added: it is the gradient of the channel's bias. With
-    `bits` (0: none), y is the gradient after a pool of 2 × 2, and the bits say where the maxima were.
+    The numbers: rows, columns, near; x, x_row, x_column; offsets, gradient, count, beside, above; y, y_row, y_column;
+    total; bits, bits_row. Survivors come in pairs as for `conv_visit`, of each kind an even number. At the address
+    `total` (0: none) the tile's sum is added: it is the gradient of the channel's bias. With `bits` (0: none), y is the
+    gradient after a pool of 2 × 2, and the bits say where the maxima were.
     """
     lanes, highest = sides(width, tall)
 
@@ -113,24 +116,15 @@ def _gradient_visit(e: Emitter, given: Values, highest: int, height: int, breadt
             sum.add(value, e.load(place))
         return sum.total()
 
-    def products(offset: Any, right: int, down: int) -> Values:
-        """Of two survivors whose inputs are a column or a row apart, that load what they share once."""
-        wide = breadth + right
-        corner = builder.add(x, builder.sext(e.load(offset, I32), I64))
-        places = from_corner(e, x_row, None, height + down, wide)(corner)
-        both = [Sum(e), Sum(e)]
-        for i in range(height + down):
-            values = [e.load(place) for place in places[i * wide : (i + 1) * wide]]
-            for k, row, left in ((0, i, 0), (1, i - down, right)):
-                for t in range(row * breadth, (row + 1) * breadth) if 0 <= row < height else ():
-                    both[k].add(tile[t], values[left + t % breadth])
-        return [sum.total() for sum in both]
-
-    def two_pairs(right: int, down: int) -> Any:
+    def two_pairs(right: int, down: int) -> Callable[[Values], Values]:
         def add(state: Values) -> Values:
             offset, place = state
-            sums = [sum for k in (0, 2) for sum in products(e.at(offset, k * FLOAT_BYTES), right, down)]
-            add_floats(sums_of_four(e, sums), place)
+            sums = [Sum(e) for _ in range(4)]
+            for k in (0, 2):
+                corner = builder.add(x, builder.sext(e.load(e.at(offset, k * FLOAT_BYTES), I32), I64))
+                for second, t, value in pair_inputs(e, corner, x_row, (height, breadth), right, down):
+                    sums[k + second].add(tile[t], value)
+            add_floats(sums_of_four(e, [sum.total() for sum in sums]), place)
             return [e.at(offset, 4 * FLOAT_BYTES), e.at(place, 4 * FLOAT_BYTES)]
 
         return add

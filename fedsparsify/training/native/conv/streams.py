@@ -96,9 +96,9 @@ def _stream(
     single = np.ones(to.size, bool)
     for pair in pairs:
         single[pair] = False
-    first_pairs = np.concatenate([*(pair.ravel() for pair in pairs), np.flatnonzero(single)])
-    keys = visits[first_pairs]
-    order = first_pairs[np.argsort(keys.astype(np.uint16) if blocks * outputs < 1 << 16 else keys, kind="stable")]
+    arranged = np.concatenate([*(pair.ravel() for pair in pairs), np.flatnonzero(single)])
+    keys = visits[arranged]
+    order = arranged[np.argsort(keys.astype(np.uint16) if blocks * outputs < 1 << 16 else keys, kind="stable")]
     kinds = [visits, *(visits[pair[:, 0]] for pair in pairs)]
     counts = np.array([np.bincount(kind, minlength=blocks * outputs) for kind in kinds], np.int32)
     offsets = source * plane.channel + down * plane.row + right * plane.vector
