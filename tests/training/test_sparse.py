@@ -25,7 +25,7 @@ from fedsparsify.training.native.conv.network import SparseNetwork, SurvivorMode
 from fedsparsify.training.native.conv.plan import read_plan
 from fedsparsify.training.native.conv.planes import Phase, Planes, phases, taps
 from fedsparsify.training.native.conv.program import Program
-from fedsparsify.training.native.conv.streams import Streams
+from fedsparsify.training.native.conv.streams import Streams, even, neighbours
 from fedsparsify.training.native.kernel_code import CONVOLUTIONS
 from fedsparsify.training.settings import OPTIMIZER
 from fedsparsify.training.worker import Worker
@@ -306,6 +306,33 @@ def test_phases_of_a_stride_of_two():
     assert phases(7, 3, 2, 1, 1) == [Phase(1, 3, ((0, 1), (2, 0))), Phase(0, 4, ((1, 0),))]
     assert taps(7, 4, 3, 2, 1, 1) == 1
     assert taps(5, 3, 3, 1, 0, 1) == 0
+
+
+def test_survivors_that_read_neighbouring_pixels_are_paired():
+    """A window of 2 × 3: pairs side by side in both rows; the taps that are left lie one above the other."""
+    down, right = np.repeat([0, 1], 3), np.tile([-1, 0, 1], 2)
+    beside, above = neighbours(np.zeros(6, int), np.zeros(6, int), down, right)
+    assert beside.tolist() == [[0, 1], [3, 4]]
+    assert above.tolist() == [[2, 5]]
+    beside, above = neighbours(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]), np.zeros(4, int), np.array([0, 1, 2, 4]))
+    assert beside.size == above.size == 0  # of different channels, or not neighbours
+
+
+def test_pairs_of_a_visit_are_even_in_number():
+    pairs = np.arange(12).reshape(6, 2)
+    assert even(pairs, np.array([3, 1, 3, 1, 3, 2])).tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_gradients_take_the_places_of_values_that_nothing_reads_any_more():
+    """Three equal blocks: their gradients need no more planes than one block has."""
+
+    def memory(blocks):
+        layers = [m for _ in range(blocks) for m in (nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())]
+        module = nn.Sequential(*layers, nn.Flatten(), nn.Linear(4 * 36, CLASSES))
+        ours, _, _ = networks_of(module, (4, 6, 6), np.ones(layout_of(module).trainable, bool), 4, lanes_here())
+        return len(ours.module.program._memory.spare)
+
+    assert memory(3) == memory(6)
 
 
 def test_a_plan_merges_relus_and_pools():

@@ -217,13 +217,16 @@ def test_a_clients_process_loads_no_more_than_it_needs():
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", code]).returncode == 0
 
 
-def test_a_node_trains_by_the_back_end_of_a_simulation(tmp_path):
+@pytest.mark.parametrize(("network", "backend"), [("fc", "native"), ("cnn", "sparse")])
+def test_a_node_trains_by_the_back_end_of_a_simulation(tmp_path, network, backend):
     """To the bit; a worker's own autograd rounds in another way."""
-    made = task(tmp_path, method="fedavg", epochs=1)
+    made = task(tmp_path, method="fedavg", epochs=1, network=network)
     simulated = Simulated(made.config, load_for(made.config))
     model = simulated.initial()
+    if backend == "sparse":  # whose kernels take no dense model
+        model = model.under(np.random.default_rng(0).random(model.mask.size) < 0.1)
     expected = list(simulated.ask(made.config.method, 1, model))
-    assert simulated.environment.cohort.backend.name == "native"
+    assert simulated.environment.cohort.backend.name == backend
     answer = Node(made, NodeStore(tmp_path / "node"), "digits").answer(Question(1, 1, encode(model)))
     assert decode(answer.model, model.mask, model.layout).same_as(expected[1].model)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -10,7 +11,7 @@ from numba.extending import intrinsic
 
 from ....native.simd import FLOAT_BYTES, I32, I64, Emitter, Values, sides
 from .rows import POOLED_SIZES, TILE_COLUMNS
-from .tiles import bit_bytes, cells, from_corner, in_its_shape, load_bits
+from .tiles import bit_bytes, cells, from_corner, in_its_shape, load_bits, pair_inputs
 
 
 def _interleaved(lanes: int, high: bool, pair: int) -> list[int]:
@@ -46,28 +47,48 @@ def sums_of_four(e: Emitter, four: Values) -> Any:
     return whole
 
 
+class Sum:
+    """A sum of products, in two chains: the next product of a chain waits for the one before it."""
+
+    def __init__(self, e: Emitter) -> None:
+        self._e, self._next = e, 0
+        self._chains: Values = [None, None]
+
+    def add(self, a: Any, b: Any) -> None:
+        """Add a · b."""
+        k, chains = self._next, self._chains
+        chains[k] = self._e.builder.fmul(a, b) if chains[k] is None else self._e.fma(a, b, chains[k])
+        self._next = 1 - k
+
+    def total(self) -> Any:
+        """The sum."""
+        first, second = self._chains
+        return first if second is None else self._e.builder.fadd(first, second)
+
+
 @intrinsic
 def gradient_visit(_, width, tall, numbers):  # type: ignore[no-untyped-def]
     """A tile of the gradient of one channel's outputs: adds Σ output gradient · input to each survivor's gradient.
 
-    The numbers: rows, columns, near; x, x_row, x_column; offsets, gradient, count; y, y_row, y_column; total; bits,
-    bits_row. At the address `total` (0: none) the tile's sum is added: it is the gradient of the channel's bias. With
-    `bits` (0: none), y is the gradient after a pool of 2 × 2, and the bits say where the maxima were.
+    The numbers: rows, columns, near; x, x_row, x_column; offsets, gradient, count, beside, above; y, y_row, y_column;
+    total; bits, bits_row. Survivors come in pairs as for `conv_visit`, of each kind an even number. At the address
+    `total` (0: none) the tile's sum is added: it is the gradient of the channel's bias. With `bits` (0: none), y is the
+    gradient after a pool of 2 × 2, and the bits say where the maxima were.
     """
     lanes, highest = sides(width, tall)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         given = [builder.extract_value(args[2], k) for k in range(numbers.count)]
         e = Emitter(builder, lanes)
-        in_its_shape(e, given[:3], highest, lambda *shape: _gradient_visit(e, given[3:], *shape))
+        in_its_shape(e, given[:3], highest, lambda *shape: _gradient_visit(e, given[3:], highest, *shape))
         return context.get_dummy_value()
 
     return types.void(width, tall, numbers), generate
 
 
-def _gradient_visit(e: Emitter, given: Values, height: int, breadth: int, is_near: bool) -> None:
+def _gradient_visit(e: Emitter, given: Values, highest: int, height: int, breadth: int, is_near: bool) -> None:
     builder = e.builder
-    x, x_row, x_column, offsets, gradient, count, y, y_row, y_column, total, bits, bits_row = given
+    x, x_row, x_column, offsets, gradient, count, beside, above, y, y_row, y_column, total, bits, bits_row = given
     inputs = from_corner(e, x_row, None if is_near else x_column, height, breadth)
 
     def plain() -> Values:
@@ -90,11 +111,23 @@ def _gradient_visit(e: Emitter, given: Values, height: int, breadth: int, is_nea
 
     def product(offset: Any, k: int) -> Any:
         corner = builder.add(x, builder.sext(e.load(e.at(offset, k * FLOAT_BYTES), I32), I64))
-        places = inputs(corner)
-        sum = builder.fmul(tile[0], e.load(places[0]))
-        for value, place in zip(tile[1:], places[1:], strict=True):
-            sum = e.fma(value, e.load(place), sum)
-        return sum
+        sum = Sum(e)
+        for value, place in zip(tile, inputs(corner), strict=True):
+            sum.add(value, e.load(place))
+        return sum.total()
+
+    def two_pairs(right: int, down: int) -> Callable[[Values], Values]:
+        def add(state: Values) -> Values:
+            offset, place = state
+            sums = [Sum(e) for _ in range(4)]
+            for k in (0, 2):
+                corner = builder.add(x, builder.sext(e.load(e.at(offset, k * FLOAT_BYTES), I32), I64))
+                for second, t, value in pair_inputs(e, corner, x_row, (height, breadth), right, down):
+                    sums[k + second].add(tile[t], value)
+            add_floats(sums_of_four(e, [sum.total() for sum in sums]), place)
+            return [e.at(offset, 4 * FLOAT_BYTES), e.at(place, 4 * FLOAT_BYTES)]
+
+        return add
 
     def add_floats(values: Any, address: Any) -> None:
         pointer = builder.inttoptr(address, values.type.as_pointer())
@@ -122,8 +155,14 @@ def _gradient_visit(e: Emitter, given: Values, height: int, breadth: int, is_nea
         return []
 
     e.either(total, bias, list)
+    offset, place = offsets, gradient
+    if breadth == 4 and height == highest:
+        for number, right, down in ((beside, 1, 0), (above, 0, 1)):
+            half = builder.ashr(number, ir.Constant(I64, 1))
+            offset, place = e.loop(half, [offset, place], two_pairs(right, down))
+        count = builder.sub(count, builder.shl(builder.add(beside, above), ir.Constant(I64, 1)))
     quarter = builder.ashr(count, ir.Constant(I64, 2))
-    offset, place = e.loop(quarter, [offsets, gradient], four)
+    offset, place = e.loop(quarter, [offset, place], four)
     e.loop(builder.and_(count, ir.Constant(I64, 3)), [offset, place], one)
 
 

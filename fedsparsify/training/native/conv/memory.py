@@ -64,10 +64,8 @@ class Memory:
         self.statistics_at = {
             spec.name: 4 * (layout.slices[spec.name].start - layout.trainable) for spec in layout.statistics
         }
-        self.values, self.gradients = (
-            {name: (plane, self._keep(plane.memory(self.groups)) + plane.corner) for name, plane in group.items()}
-            for group in (planes.values, planes.gradients)
-        )
+        self.values = {name: self._place(plane) for name, plane in planes.values.items()}
+        self.spare: list[Place] = []  # where gradients go that find no idle plane
         self.tile = self._keep(zeros(max((plane.group // 4 for plane in planes.unpooled.values()), default=1)))
         self._bits: dict[str, int] = {}
         self._factors: dict[str, Place] = {}
@@ -81,6 +79,20 @@ class Memory:
     def bytes(self) -> int:
         """All of it."""
         return sum(array.nbytes for array in self._held)
+
+    def _place(self, plane: Plane) -> Place:
+        return plane, self._keep(plane.memory(self.groups)) + plane.corner
+
+    def gradient(self, plane: Plane, idle: list[Place]) -> Place:
+        """Where a gradient goes: the latest of the idle planes that fits, as it may still be in a cache; or a new one.
+
+        A plane fits if its layout is the same, so that borders stay zero.
+        """
+        for k in reversed(range(len(idle))):
+            if idle[k][0] == plane:
+                return idle.pop(k)
+        self.spare.append(self._place(plane))
+        return self.spare[-1]
 
     def is_large(self, place: Place) -> bool:
         """Whether a value is better stored past the caches."""

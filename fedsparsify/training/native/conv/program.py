@@ -173,23 +173,27 @@ class Program:
     # Backward.
 
     def _write_backward(self, rows: list[Array]) -> None:
-        self._gradients = dict(self._memory.gradients)  # where they are; summands share that of their sum
-        self._written: set[str] = set()  # gradients that a row has written
+        self._gradients: dict[str, Place] = {}  # those that a row has written; summands share that of their sum
+        self._idle = list(self._memory.spare)  # planes that nothing reads any more
         self._fused: set[str] = set()  # outputs whose gradient is used up by the row that computes it
-        output = self._gradients[self._plan.output]
-        channels = output[0].shape[0]
-        rows.append(row_of("logits_back", y=output, channels=channels))
-        self._written.add(self._plan.output)
+        output, _ = self._target(self._plan.output)
+        assert output is not None
+        rows.append(row_of("logits_back", y=output, channels=output[0].shape[0]))
         for layer in reversed(self._plan.layers):
-            if layer.output in self._written:
+            if layer.output in self._gradients:
+                self._idle.append(self._memory.values[layer.output])  # all that read it later have been here
                 self._backward(rows, layer)
+                given = self._gradients.pop(layer.output)
+                if given not in self._gradients.values():
+                    self._idle.append(given)
 
     def _target(self, name: str) -> tuple[Place | None, bool]:
         """Where a value's gradient goes (None: nobody needs it), and whether something is there already."""
-        if name not in self._gradients:
+        if name not in self.planes.gradients:
             return None, False
-        there = name in self._written
-        self._written.add(name)
+        there = name in self._gradients
+        if not there:
+            self._gradients[name] = self._memory.gradient(self.planes.gradients[name], self._idle)
         return self._gradients[name], there
 
     def _backward(self, rows: list[Array], layer: Layer) -> None:
@@ -236,10 +240,11 @@ class Program:
 
     def _pass_on(self, rows: list[Array], name: str, given: Place) -> None:
         """Let a value have a gradient that nothing else needs: without a copy, where that is possible."""
-        target, there = self._target(name)
-        if target is not None and not there and target[0] == given[0]:
+        if name not in self._gradients and self.planes.gradients.get(name) == given[0]:
             self._gradients[name] = given
-        elif target is not None:
+            return
+        target, there = self._target(name)
+        if target is not None:
             rows.append(row_of("copy", target[0].shape, x=given, y=target, accumulate=there))
 
     def _norm_back(self, rows: list[Array], layer: Norm, given: Place) -> None:
@@ -314,7 +319,7 @@ class Program:
 
     def _fusible(self, maker: Convolution) -> bool:
         """Whether a layer's weights' gradient may be taken where that of its outputs is made: it is all they serve."""
-        first = maker.inputs[0] not in self._gradients and maker.stride == (1, 1)
+        first = maker.inputs[0] not in self.planes.gradients and maker.stride == (1, 1)
         pixels = self._plan.shapes[maker.output][1:]
         return first and pixels != (1, 1) and self.streams.layers[maker.output].forward.blocks == 1
 

@@ -36,7 +36,7 @@ class Stream:
 
     inputs: int
     block: int  # input channels per block
-    counts: Ints  # (blocks, outputs) int32
+    counts: Ints  # (kinds, blocks, outputs) int32: survivors, pairs side by side, pairs one above the other
     offsets: Ints  # of each survivor: where it reads, in bytes from a tile's corner; int32
     order: Ints  # of each survivor: its place among the survivors of the layer; int32
 
@@ -48,7 +48,7 @@ class Stream:
     @property
     def by_four(self) -> bool:
         """Whether survivors are taken four at a time: not where visits have few."""
-        return self.offsets.size >= MANY * self.counts.size
+        return self.offsets.size >= MANY * self.counts[0].size
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,63 @@ def _block(inputs: int, density: float, layer: Convolution, plane: Plane) -> int
     return inputs if 2 * block > inputs else block
 
 
-def _stream(outputs: int, inputs: int, block: int, to: Ints, source: Ints, offsets: Ints, places: Ints) -> Stream:
-    """Survivors, sorted by `to` and then `source`, in blocks of sources."""
-    number, blocks = source // block, -(-inputs // block)
-    order = np.argsort(number.astype(np.uint16 if blocks < 1 << 16 else np.int64), kind="stable")
-    counts = np.bincount(number * outputs + to, minlength=blocks * outputs).astype(np.int32)
+def _stream(
+    size: tuple[int, int, int, int], to: Ints, source: Ints, down: Ints, right: Ints, plane: Plane, places: Ints
+) -> Stream:
+    """Survivors from channel `source` to channel `to`, sorted by block and `to`; they read so many pixels away.
+
+    The size: channels that are written, channels that are read, all and per group, channels in a block.
+    """
+    outputs, inputs, per_group, block = size
+    blocks = -(-inputs // block)
+    visits = source // block * outputs + to
+    pairs = [even(pair, visits[pair[:, 0]]) for pair in neighbours(to, source % per_group, down, right)]
+    single = np.ones(to.size, bool)
+    for pair in pairs:
+        single[pair] = False
+    arranged = np.concatenate([*(pair.ravel() for pair in pairs), np.flatnonzero(single)])
+    keys = visits[arranged]
+    order = arranged[np.argsort(keys.astype(np.uint16) if blocks * outputs < 1 << 16 else keys, kind="stable")]
+    kinds = [visits, *(visits[pair[:, 0]] for pair in pairs)]
+    counts = np.array([np.bincount(kind, minlength=blocks * outputs) for kind in kinds], np.int32)
+    offsets = source * plane.channel + down * plane.row + right * plane.vector
     return Stream(inputs, block, counts, offsets[order].astype(np.int32), places[order].astype(np.int32))
+
+
+def neighbours(to: Ints, source: Ints, down: Ints, right: Ints) -> list[Ints]:
+    """Survivors of the same channels that read neighbouring pixels: pairs side by side, then one above the other.
+
+    A pair is two places among the survivors, the left or upper one first. A survivor is in one pair at most.
+    """
+    none = np.zeros((0, 2), np.int32)
+    if not to.size:
+        return [none, none]
+    axes = [axis - axis.min() for axis in (to, source, down, right)]
+    sides = [int(axis.max()) + 1 for axis in axes]
+    place = np.full(sides, -1, np.int32)
+    place[tuple(axes)] = np.arange(to.size, dtype=np.int32)
+    free = place >= 0
+    found = []
+    for axis in (3, 2):
+        pairs = [none]
+        for k in range(sides[axis] - 1):
+            first, second = ((slice(None),) * axis + (tap,) for tap in (k, k + 1))
+            both = free[first] & free[second]
+            free[first] &= ~both
+            free[second] &= ~both
+            pairs.append(np.stack([place[first][both], place[second][both]], 1))
+        found.append(np.concatenate(pairs))
+    return found
+
+
+def even(pairs: Ints, visits: Ints) -> Ints:
+    """Without the last pair of each visit that has an odd number of them, as gradients take two pairs at a time."""
+    order = np.argsort(visits, kind="stable")
+    ends = np.flatnonzero(np.diff(visits[order], append=-1))
+    odd = np.diff(ends, prepend=-1) % 2 == 1
+    kept = np.ones(len(pairs), bool)
+    kept[order[ends[odd]]] = False
+    return pairs[kept]
 
 
 class Streams:
@@ -122,7 +173,7 @@ def _of_layer(layer: Convolution, planes: Planes, kept: Mask, start: int) -> tup
     """Positions of a layer's survivors in its weight, in the order of its forward stream, and its streams."""
     outputs, per_group = layer.kernel[:2]
     source = planes.values[layer.inputs[0]]
-    inputs, vector = source.shape[0], source.vector
+    inputs = source.shape[0]
     density = kept.mean() if kept.size else 0.0
     flat = np.flatnonzero(kept)
     o, i, y, x = np.unravel_index(flat, kept.shape)
@@ -130,9 +181,8 @@ def _of_layer(layer: Convolution, planes: Planes, kept: Mask, start: int) -> tup
     down, right = (
         (tap * dilation - padding) for tap, dilation, padding in zip((y, x), layer.dilation, layer.padding, strict=True)
     )
-    block = _block(inputs, density, layer, source)
-    offsets = i * source.channel + down * source.row + right * vector
-    forward = _stream(outputs, inputs, block, o, i, offsets, np.arange(flat.size))
+    size = outputs, inputs, per_group, _block(inputs, density, layer, source)
+    forward = _stream(size, o, i, down, right, source, np.arange(flat.size))
     positions = flat[forward.order]
     in_forward = np.empty(flat.size, np.int32)  # from the order of `flat` to the layer's own
     in_forward[forward.order] = np.arange(flat.size)
@@ -142,16 +192,17 @@ def _of_layer(layer: Convolution, planes: Planes, kept: Mask, start: int) -> tup
         by_input = np.lexsort((o, i)) if layer.groups > 1 else np.argsort(i.astype(np.uint16), kind="stable")
         survivors = tuple(array[by_input] for array in (o, i, y, x, in_forward))
         block = _block(outputs, density, layer, planes.output_gradient(layer))
-        backward = _input_gradients(layer, planes, inputs, block, survivors)
+        size = inputs, outputs, outputs // layer.groups, block
+        backward = _input_gradients(layer, planes, size, survivors)
     return positions, LayerStreams(start, start + flat.size, forward, tuple(backward))
 
 
 def _input_gradients(
-    layer: Convolution, planes: Planes, inputs: int, block: int, survivors: tuple[Ints, ...]
+    layer: Convolution, planes: Planes, size: tuple[int, int, int, int], survivors: tuple[Ints, ...]
 ) -> list[InputGradient]:
     """One stream per phase. A convolution's transpose reads its outputs' gradient with mirrored taps."""
     o, i, y, x, places = survivors
-    target, outputs = planes.output_gradient(layer), layer.kernel[0]
+    target = planes.output_gradient(layer)
     axes = [phases(side, *window) for side, _, *window in conv_sides(layer, planes.plan.shapes)]
     found = []
     for rows in axes[0]:
@@ -163,8 +214,7 @@ def _input_gradients(
                 po, pi, py, px, pp = o, i, y, x, places
             else:
                 po, pi, py, px, pp = (array[taken] for array in survivors)
-            offsets = po * target.channel + down[py] * target.row + right[px] * target.vector
-            stream = _stream(inputs, outputs, block, pi, po, offsets, pp)
+            stream = _stream(size, pi, po, down[py], right[px], target, pp)
             found.append(InputGradient(rows.count, columns.count, rows.first, columns.first, stream))
     return found
 

@@ -83,15 +83,20 @@ def _conv_tile(width: Any, tall: Any, op: Any, group: Any, top: Any, left: Any, 
         y = op.y + group * op.y_group + top * op.y_row + left * op.y_column
         bits = op.bits + group * op.bits_group + top * op.bits_row + left * bit_bytes_of(width)
     counts, offsets, weights = ints(op.counts), op.offsets, op.weights
+    visits = op.blocks * op.channels
     for block in range(op.blocks):
         first, last = np.int64(block == 0), np.int64(block == op.blocks - 1)
         for c in range(op.channels):
-            count = np.int64(counts[block * op.channels + c])
+            visit = block * op.channels + c
+            count = np.int64(counts[visit])
+            beside, above = np.int64(counts[visits + visit]), np.int64(counts[2 * visits + visit])
             bias = op.bias + 4 * c if op.bias else np.int64(0)
             sums = op.sums + 4 * len(width) * 4 * 4 * c
             given = (
-                *(rows, columns, op.near, x, op.x_row, op.x_column, offsets, weights, count, count // 4 * op.by_four),
+                *(rows, columns, op.near, x, op.x_row, op.x_column, offsets, weights, count, op.by_four),
                 *(
+                    beside,
+                    above,
                     bias,
                     first,
                     last,
@@ -144,15 +149,18 @@ def _gradient_tile(width: Any, tall: Any, op: Any, group: Any, top: Any, left: A
     else:
         y = op.y + group * op.y_group + top * op.y_row + left * op.y_column
     counts, offsets, gradient = ints(op.counts), op.offsets, op.gradient
+    visits = op.blocks * op.channels
     for block in range(op.blocks):
         for c in range(op.channels):
-            count = np.int64(counts[block * op.channels + c])
+            visit = block * op.channels + c
+            count = np.int64(counts[visit])
+            beside, above = np.int64(counts[visits + visit]), np.int64(counts[2 * visits + visit])
             total = op.bias_gradient + 4 * c if op.bias_gradient and block == 0 else np.int64(0)
             if count == 0 and total == 0:
                 continue
             place = y + c * op.y_channel
             given = (
-                *(rows, columns, op.near, x, op.x_row, op.x_column, offsets, gradient, count),
+                *(rows, columns, op.near, x, op.x_row, op.x_column, offsets, gradient, count, beside, above),
                 *(place, op.y_row, op.y_column, total, bits + c * op.pool_bits_channel, op.pool_bits_row),
             )
             if op.prefetched and columns == 4:

@@ -6,7 +6,7 @@ channel: for each survivor, where it reads, in bytes from the tile's corner, and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from llvmlite import ir
@@ -48,6 +48,11 @@ def larger_or_nan(e: Emitter, a: Any, b: Any) -> Any:
     return e.builder.select(take, b, a)
 
 
+def maximum(e: Emitter, a: Any, b: Any) -> Any:
+    """The larger of two in each lane, and the second where either is a NaN: one instruction."""
+    return e.builder.select(e.builder.fcmp_ordered(">", a, b), a, b)
+
+
 def positive(e: Emitter, value: Any) -> Any:
     """Zero where a value is negative; a NaN stays a NaN."""
     return e.builder.select(e.builder.fcmp_ordered("<", value, e.constant(0.0)), e.constant(0.0), value)
@@ -83,6 +88,23 @@ def from_corner(e: Emitter, row: Any, column: Any, rows: int, columns: int) -> A
         return found
 
     return addresses
+
+
+def pair_inputs(
+    e: Emitter, corner: Any, row: Any, shape: tuple[int, int], right: int, down: int
+) -> Iterator[tuple[int, int, Any]]:
+    """The inputs of a tile for two survivors that read a column or a row apart; what they share is loaded once.
+
+    Each comes with the survivor (0 or 1) and the pixel's number; row by row, so that few of them are in registers.
+    """
+    height, breadth = shape
+    wide = breadth + right
+    places = from_corner(e, row, None, height + down, wide)(corner)
+    for i in range(height + down):
+        values = [e.load(place) for place in places[i * wide : (i + 1) * wide]]
+        for survivor, top, left in ((0, i, 0), (1, i - down, right)):
+            for j in range(breadth) if 0 <= top < height else ():
+                yield survivor, top * breadth + j, values[left + j]
 
 
 def in_its_shape(e: Emitter, shape: Values, tall: int, make: Callable[[int, int, bool], None]) -> None:
@@ -125,27 +147,28 @@ def four_offsets(e: Emitter, address: Any) -> Values:
 def conv_visit(_, width, tall, numbers):  # type: ignore[no-untyped-def]
     """A tile of one channel: Σ weight · input over a part of a stream, from the bias on or from `sums`.
 
-    The numbers: rows, columns, near; x, x_row, x_column; offsets, weights, count, fours; bias (its address, 0: none),
-    first, last, sums; mode, y, y_row, y_column, bits, bits_row. Of the `count` survivors, 4 · `fours` are taken four at
-    a time. The `last` part ends as `mode` says; any other leaves its sums at `sums`. Tiles are as high as `tall`, 2 or
-    1, and 4, 2 or 1 wide; if not `near`, neighbouring columns of the input are not neighbouring vectors, and tiles are
-    2 or 1 high and wide.
+    The numbers: rows, columns, near; x, x_row, x_column; offsets, weights, count, by_four, beside, above; bias (its
+    address, 0: none), first, last, sums; mode, y, y_row, y_column, bits, bits_row. The `count` survivors begin with so
+    many pairs that read pixels `beside` each other, and then so many that read one `above` the other; in tiles of full
+    size, pairs load what they share once. Of the others, four at a time are taken with `by_four`. The `last` part ends
+    as `mode` says; any other leaves its sums at `sums`. Tiles are as high as `tall`, 2 or 1, and 4, 2 or 1 wide; if not
+    `near`, neighbouring columns of the input are not neighbouring vectors, and tiles are 2 or 1 high and wide.
     """
     lanes, highest = sides(width, tall)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         given = [builder.extract_value(args[2], k) for k in range(numbers.count)]
         e = Emitter(builder, lanes)
-        in_its_shape(e, given[:3], highest, lambda *shape: _conv_visit(e, given[3:], *shape))
+        in_its_shape(e, given[:3], highest, lambda *shape: _conv_visit(e, given[3:], highest, *shape))
         return context.get_dummy_value()
 
     return types.void(width, tall, numbers), generate
 
 
-def _conv_visit(e: Emitter, given: Values, height: int, breadth: int, is_near: bool) -> None:
+def _conv_visit(e: Emitter, given: Values, highest: int, height: int, breadth: int, is_near: bool) -> None:
     builder, lanes, size = e.builder, e.lanes, height * breadth
-    x, x_row, x_column, offsets, weights, count, fours, bias, first, last, sums = given[:11]
-    mode, y, y_row, y_column, bits, bits_row = given[11:]
+    x, x_row, x_column, offsets, weights, count, by_four, beside, above, bias, first, last, sums = given[:13]
+    mode, y, y_row, y_column, bits, bits_row = given[13:]
     inputs = from_corner(e, x_row, None if is_near else x_column, height, breadth)
 
     def plus(tile: Values, offset: Any, factor: Any) -> Values:
@@ -166,12 +189,29 @@ def _conv_visit(e: Emitter, given: Values, height: int, breadth: int, is_near: b
             tile = plus(tile, number, builder.shuffle_vector(factors, undefined, every))
         return [*tile, e.at(offset, 4 * FLOAT_BYTES), e.at(weight, 4 * FLOAT_BYTES)]
 
+    def plus_pair(right: int, down: int) -> Callable[[Values], Values]:
+        def plus_both(state: Values) -> Values:
+            *tile, offset, weight = state
+            factors = [e.splat(e.load(e.at(weight, k * FLOAT_BYTES), F32)) for k in (0, 1)]
+            corner = builder.add(x, builder.sext(e.load(offset, I32), I64))
+            for second, t, value in pair_inputs(e, corner, x_row, (height, breadth), right, down):
+                tile[t] = e.fma(factors[second], value, tile[t])
+            return [*tile, e.at(offset, 2 * FLOAT_BYTES), e.at(weight, 2 * FLOAT_BYTES)]
+
+        return plus_both
+
     def begun() -> Values:
         return e.either(bias, lambda: [e.splat(e.load(bias, F32))], lambda: [e.constant(0.0)]) * size
 
     kept = [e.at(sums, t * e.bytes) for t in range(size)]
     tile = e.either(first, begun, lambda: [e.load(place) for place in kept])
-    state = e.loop(fours, [*tile, offsets, weights], plus_four)
+    state = [*tile, offsets, weights]
+    if breadth == 4 and height == highest:
+        state = e.loop(beside, state, plus_pair(1, 0))
+        state = e.loop(above, state, plus_pair(0, 1))
+        count = builder.sub(count, builder.shl(builder.add(beside, above), ir.Constant(I64, 1)))
+    fours = builder.mul(builder.ashr(count, ir.Constant(I64, 2)), by_four)
+    state = e.loop(fours, state, plus_four)
     tile = e.loop(builder.sub(count, builder.shl(fours, ir.Constant(I64, 2))), state, add)[:-2]
 
     def keep() -> Values:
@@ -230,10 +270,10 @@ def _conv_visit(e: Emitter, given: Values, height: int, breadth: int, is_near: b
 
 def store_window(e: Emitter, window: Values, place: Any, words: Any) -> None:
     """The largest of four values, at least zero; and bits of where it was, the first of equal ones, if positive."""
-    b = e.builder
-    top = window[0]
-    for value in window[1:]:
-        top = larger_or_nan(e, top, value)
+    b, (first, second, third, fourth) = e.builder, window
+    top = maximum(e, maximum(e, first, second), maximum(e, third, fourth))
+    unknown = b.or_(b.fcmp_unordered("uno", first, second), b.fcmp_unordered("uno", third, fourth))
+    top = b.select(unknown, e.constant(float("nan")), top)
     left = b.fcmp_ordered(">", top, e.constant(0.0))
     for k, value in enumerate(window):
         hit = b.and_(b.fcmp_ordered("==", value, top), left)
