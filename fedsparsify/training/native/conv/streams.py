@@ -48,7 +48,7 @@ class Stream:
     @property
     def by_four(self) -> bool:
         """Whether survivors are taken four at a time: not where visits have few."""
-        return self.offsets.size >= MANY * self.counts[0].size
+        return bool(self.offsets.size >= MANY * self.counts[0].size)
 
 
 @dataclass(frozen=True)
