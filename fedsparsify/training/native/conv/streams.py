@@ -111,13 +111,12 @@ def neighbours(to: Ints, source: Ints, down: Ints, right: Ints) -> list[Ints]:
     A pair is two places among the survivors, the left or upper one first. A survivor is in one pair at most.
     """
     none = np.zeros((0, 2), np.int32)
-    if not to.size:
+    if not to.size or (np.ptp(down) == 0 and np.ptp(right) == 0):
         return [none, none]
-    axes = [axis - axis.min() for axis in (to, source, down, right)]
+    axes = tuple(axis - axis.min() for axis in (to, source, down, right))
     sides = [int(axis.max()) + 1 for axis in axes]
-    place = np.full(sides, -1, np.int32)
-    place[tuple(axes)] = np.arange(to.size, dtype=np.int32)
-    free = place >= 0
+    place, free = np.empty(sides, np.int32), np.zeros(sides, bool)
+    place[axes], free[axes] = np.arange(to.size), True
     found = []
     for axis in (3, 2):
         pairs = [none]
