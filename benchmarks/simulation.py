@@ -5,7 +5,7 @@
 
 The shape is FashionMNIST's: `fc`, 10 clients × 6,000 samples, batch 32, 4 local epochs, plain SGD, random data. `cnn`
 and `resnet18` are BlazeFL's benchmark, cut down for two cores: CIFAR-10's shape, two classes per client, one epoch
-instead of five, 10 clients × 500 samples of a small network, and 4 × 100 of ResNet-18. Every side is a process of its
+instead of five, 10 clients × 500 samples of a small network, and 5 × 100 of ResNet-18. Every side is a process of its
 own that plays one round whenever it is told to; they take turns, so that a noisy machine is noisy for all of them.
 `--busy` keeps one core busy with another process throughout.
 """
@@ -26,7 +26,7 @@ PROTOCOL = os.environ.get("PROTOCOL", "fashion")  # that of `--protocol`, in eve
 CLIENTS, SAMPLES, BATCH, EPOCHS, LR = {
     "fashion": (10, 6000, 32, 4, 0.02),
     "cnn": (10, 500, 50, 1, 0.02),
-    "resnet18": (4, 100, 50, 1, 0.02),
+    "resnet18": (5, 100, 50, 1, 0.02),
 }[PROTOCOL]
 SHAPE = (1, 28, 28) if PROTOCOL == "fashion" else (3, 32, 32)
 

@@ -365,6 +365,10 @@ TRAININGS = {
 }
 if DEVICE.type == "cuda":
     TRAININGS["bf16"] = Training(SMALL_FC, (3, 2, 2), 0.5, parts=(15, 10), precision="bf16", tolerance=2e-2)
+    # Of equal clients: epochs are captured, the first of a request and the others.
+    TRAININGS["residual"] = Training(RESIDUAL, (3, 3, 3), 0.5)
+    TRAININGS["SparsyFed's step, equal clients"] = Training(RESIDUAL, (3, 3, 3), power=1.25, prune_inputs=True)
+    TRAININGS["powers in bf16"] = Training(SMALL_FC, (3, 2, 2), power=1.25, precision="bf16", tolerance=2e-2)
 
 
 NOT_TAKEN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
