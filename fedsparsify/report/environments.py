@@ -153,11 +153,16 @@ class Environment:
         return f"{count:,} clients" + (f", {asked:,} a round" if asked != count else "")
 
     @property
+    def place(self) -> str:
+        """Data set, clients and split, in a line."""
+        return f"{self.data}, {self.clients}, {self.split}"
+
+    @property
     def title(self) -> str:
         """The environment in a line; with its rounds, where they are not the usual ones of a data set of ours."""
         data, rounds = str(self.table.get("data")), self.table.get("rounds")
         other = data in NAMES and rounds != preset_of(data).rounds
-        return f"{self.data}, {self.clients}, {self.split}" + (f", {rounds} rounds" if other else "")
+        return self.place + (f", {rounds} rounds" if other else "")
 
     @cached_property
     def total(self) -> int | None:

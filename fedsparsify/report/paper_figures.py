@@ -17,6 +17,7 @@ from .authors import reported
 from .client_views import draw_client_views
 from .environments import Environment, Series, families_of, slug_of, unique, varied, worded
 from .figures import Column, bars_of_holdings, canvas, class_scale, drawn, legend_below, over_seeds, show_grid, write
+from .lengths import Lengths, lengths_of, values_sent
 from .paper import printed_rows
 from .runs import layer_counts
 from .style import SEQUENCE, layer_of, look_of
@@ -49,6 +50,8 @@ def figures_of(environments: Sequence[Environment], at: float | None = None) -> 
         yield from _of_family(family, slug, at)
         for environment in family:
             yield from _of_environment(environment)
+    for lengths in lengths_of(environments):
+        yield f"lengths-{lengths.slug}", f"{lengths.place}: accuracy by rounds, against what was sent", by_length(lengths)
     if figure := inference(environments):
         yield "inference", "How many times as fast as the dense model, by sparsity", figure
 
@@ -242,6 +245,31 @@ def against_bytes(environment: Environment) -> Figure | None:
     panel.set_ylabel(drawn(f"{environment.runs[0].measured}, last ten rounds"))
     show_grid(panel)
     legend_below(figure, [panel])
+    return figure
+
+
+def by_length(lengths: Lengths) -> Figure:
+    """Accuracy of the last ten rounds against what a run sent, a line per method over its numbers of rounds.
+
+    Methods with one number of rounds are points.
+    """
+    levels = sorted({points[0].sparsity for points in lengths.curves if points[0].sparsity is not None}) or [None]
+    figure, axes = canvas(len(levels), max(7.0, PANEL * len(levels)), HEIGHT, sharey=True)
+    for panel, level in zip(axes, levels, strict=True):
+        curves = [points for points in lengths.curves if points[0].sparsity in (level, None)]
+        for points in [*curves, *([one] for one in lengths.beside(level))]:
+            one, x, y = points[0], [values_sent(one) for one in points], [one.settled for one in points]
+            look, line = look_of(one.method, one.recipe), "-" if len(points) > 1 else ""
+            style = {"marker": look.marker, "linestyle": line, "zorder": layer_of(one.method)}
+            panel.plot(x, y, color=look.colour, label=drawn(one.label), **style)
+            for point, across, up in zip(points, x, y, strict=True) if len(points) > 1 else ():
+                panel.annotate(f"{point.first.rounds}", (across, up), (0, 6), textcoords="offset points", ha="center")
+        title = lengths.place if level is None else f"{lengths.place}, sparsity {level:g}"
+        panel.set(xscale="log", xlabel="million values sent both ways", title=drawn(title))
+        panel.xaxis.set_major_formatter("{x:g}")
+        show_grid(panel)
+    axes[0].set_ylabel(drawn(f"{lengths.environments[0].runs[0].measured}, last ten rounds"))
+    legend_below(figure, axes)
     return figure
 
 
