@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from validation import held_back
 
 from fedsparsify import SparseModel, Update, option
 from fedsparsify.arrays import magnitude
 from fedsparsify.methods import FedSparsifyGlobal, ServerContext
 from fedsparsify.scores import keep_top, lamp
-from validation import held_back
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,8 +65,8 @@ def by_rounds(lengths: Lengths) -> Table:
     """One row per method, sparsity and number of rounds."""
     rows = [_row(one) for points in lengths.curves for one in points]
     footnote = (
-        f"Accuracy: mean of the last {LAST} rounds, over seeds [lowest–highest]. C.C., sent: values sent both ways in the "
-        f"whole run. MB: bytes, masks and headers included."
+        f"Accuracy: mean of the last {LAST} rounds, over seeds [lowest–highest]. C.C., sent: values sent both ways in "
+        f"the whole run. MB: bytes, masks and headers included."
     )
     return Table(lengths.place, COLUMNS, tuple(rows), footnotes=(footnote,))
 

@@ -51,7 +51,7 @@ def figures_of(environments: Sequence[Environment], at: float | None = None) -> 
         for environment in family:
             yield from _of_environment(environment)
     for lengths in lengths_of(environments):
-        yield f"lengths-{lengths.slug}", f"{lengths.place}: accuracy by rounds, against what was sent", by_length(lengths)
+        yield f"lengths-{lengths.slug}", f"{lengths.place}: accuracy by number of rounds", by_length(lengths)
     if figure := inference(environments):
         yield "inference", "How many times as fast as the dense model, by sparsity", figure
 
