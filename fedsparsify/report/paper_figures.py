@@ -253,15 +253,16 @@ def by_length(lengths: Lengths) -> Figure:
 
     Methods with one number of rounds are points.
     """
-    levels = sorted({points[0].sparsity for points in lengths.curves if points[0].sparsity is not None}) or [None]
+    known = {points[0].sparsity for points in lengths.curves}
+    levels: list[float | None] = [*sorted(level for level in known if level is not None)] or [None]
     figure, axes = canvas(len(levels), max(7.0, PANEL * len(levels)), HEIGHT, sharey=True)
     for panel, level in zip(axes, levels, strict=True):
         curves = [points for points in lengths.curves if points[0].sparsity in (level, None)]
         for points in [*curves, *([one] for one in lengths.beside(level))]:
             one, x, y = points[0], [values_sent(one) for one in points], [one.settled for one in points]
-            look, line = look_of(one.method, one.recipe), "-" if len(points) > 1 else ""
-            style = {"marker": look.marker, "linestyle": line, "zorder": layer_of(one.method)}
-            panel.plot(x, y, color=look.colour, label=drawn(one.label), **style)
+            look = look_of(one.method, one.recipe)
+            (line,) = panel.plot(x, y, color=look.colour, marker=look.marker, label=drawn(one.label))
+            line.set(linestyle="-" if len(points) > 1 else "", zorder=layer_of(one.method))
             for point, across, up in zip(points, x, y, strict=True) if len(points) > 1 else ():
                 panel.annotate(f"{point.first.rounds}", (across, up), (0, 6), textcoords="offset points", ha="center")
         title = lengths.place if level is None else f"{lengths.place}, sparsity {level:g}"
