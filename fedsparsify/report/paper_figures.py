@@ -240,12 +240,17 @@ def against_bytes(environment: Environment) -> Figure | None:
             if accuracy is not None:
                 panel.plot(at, accuracy, "*", color=look.colour, markersize=13, label="the authors'", zorder=6)
     panel.set(xscale="log", xlabel="sent both ways, MB", title=drawn(environment.title))
-    panel.xaxis.set_major_formatter("{x:g}")
-    panel.xaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:.0e}"[0] in "25" else "")
+    _plain_numbers(panel)
     panel.set_ylabel(drawn(f"{environment.runs[0].measured}, last ten rounds"))
     show_grid(panel)
     legend_below(figure, [panel])
     return figure
+
+
+def _plain_numbers(panel: Axes) -> None:
+    """A log axis with 1, 2 and 5 times powers of ten, written out."""
+    panel.xaxis.set_major_formatter("{x:g}")
+    panel.xaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:.0e}"[0] in "25" else "")
 
 
 def by_length(lengths: Lengths) -> Figure:
@@ -263,11 +268,12 @@ def by_length(lengths: Lengths) -> Figure:
             look = look_of(one.method, one.recipe)
             (line,) = panel.plot(x, y, color=look.colour, marker=look.marker, label=drawn(one.label))
             line.set(linestyle="-" if len(points) > 1 else "", zorder=layer_of(one.method))
+            line.set_fillstyle("none" if one.dotted else "full")
             for point, across, up in zip(points, x, y, strict=True) if len(points) > 1 else ():
                 panel.annotate(f"{point.first.rounds}", (across, up), (0, 6), textcoords="offset points", ha="center")
         title = lengths.place if level is None else f"{lengths.place}, sparsity {level:g}"
         panel.set(xscale="log", xlabel="million values sent both ways", title=drawn(title))
-        panel.xaxis.set_major_formatter("{x:g}")
+        _plain_numbers(panel)
         show_grid(panel)
     axes[0].set_ylabel(drawn(f"{lengths.environments[0].runs[0].measured}, last ten rounds"))
     legend_below(figure, axes)

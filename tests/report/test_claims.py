@@ -37,6 +37,13 @@ def verdicts(runs: list[Run]) -> dict[str, str]:
     return {rule.__name__: str(row[1]) for (_, rule), row in zip(CLAIMS, table.rows, strict=True)}
 
 
+def test_runs_of_other_lengths_are_left_out():
+    shorter = made("fedsparsify-global", 0.95, 0.1)
+    assert verdicts([shorter])["tables_are_met"] == "does not hold"
+    shorter.table["rounds"] = 100
+    assert verdicts([shorter])["tables_are_met"] == "no runs"
+
+
 def test_nothing_is_said_without_runs():
     assert set(verdicts([]).values()) == {"no runs"}
 
