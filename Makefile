@@ -44,7 +44,7 @@ check: .venv/ready
 docs: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	rm -rf site build/site-extra
-	$(BIN)/fedsparsify report results --out build/site-extra/report --fill docs/reproduction.md --fill docs/rivals.md
+	$(BIN)/fedsparsify report results --out build/site-extra/report --fill docs/reproduction.md --fill docs/rivals.md --fill docs/plus.md
 	cp docs/start.html build/site-extra/index.html
 	$(BIN)/sphinx-build -W --keep-going -q -c docs -d build/doctrees . site
 	$(BIN)/python docs/check_site.py site

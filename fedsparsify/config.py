@@ -42,10 +42,10 @@ class RunConfig(MergeSettings, Training):
     value for the data set, or that of `recipe`; of a `Method`, settings with their default values count as left out.
 
     Recipe "plus": A network without batch norm is trained at four times the usual rate, falling along a cosine, with
-    LAMP scores, a purge that ends at three quarters of the rounds, and momentum at the server. A network with batch
-    norm is trained at up to four times the usual rate, with magnitudes, a purge that starts faster and spares the
-    norms, running variances of all samples, at most 100 rounds, and augmented samples where these are colour images of
-    at least 32 pixels a side.
+    LAMP scores, a purge that ends at 0.6 of the rounds, and momentum at the server. A network with batch norm is
+    trained at up to four times the usual rate, with magnitudes, a purge that starts faster, ends at three quarters of
+    the rounds and spares the norms, running variances of all samples, at most 100 rounds, and augmented samples where
+    these are colour images of at least 32 pixels a side.
 
     Where a setting takes a name, Python may give the object: `data` a `Dataset`, arrays or data sets as `as_dataset`
     takes them, or a function that returns them; `network` a function that makes a module, a class, or a module, which

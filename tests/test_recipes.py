@@ -31,10 +31,10 @@ WITHOUT = {
     "lr_schedule": "cosine",
     "lr_final": 0.02,
     "method.score": "lamp",
-    "method.end": 0.75,
+    "method.end": 0.6,
     "method.server_optimizer": "momentum",
-    "method.server_lr": 0.3,
-    "method.server_momentum": 0.9,
+    "method.server_lr": 0.9,
+    "method.server_momentum": 0.7,
 }
 WITH = {
     "lr_schedule": "cosine",
@@ -95,7 +95,7 @@ def test_the_network_decides_not_the_data_set():
         ({"lr_schedule": "cosine"}, {"lr_schedule": "cosine", "lr_final": 0.02}),
         ({"lr_schedule": "constant"}, {"lr_schedule": "constant", "lr_final": 1.0, "lr": 0.4}),
         ({"lr_schedule": "step"}, {"lr_final": 0.01, "lr_drops": 2}),
-        ({"method.score": "magnitude"}, {"method.score": "magnitude", "method.end": 0.75}),
+        ({"method.score": "magnitude"}, {"method.score": "magnitude", "method.end": 0.6}),
         ({"method.end": 1.0}, {"method.end": 1.0, "method.score": "lamp"}),
         ({"method.server_lr": 0.5}, {"method.server_optimizer": "momentum", "method.server_lr": 0.5}),
         ({"method.server_optimizer": "sgd"}, {"method.server_optimizer": "sgd", "method.server_lr": None}),
@@ -123,14 +123,14 @@ def test_augmentation_can_be_turned_off():
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
-        ("fedavg", {"method.server_optimizer": "momentum", "method.server_lr": 0.3, "lr_schedule": "cosine"}),
-        ("fedavgm", {"method.server_optimizer": "momentum", "method.server_lr": 0.3}),
+        ("fedavg", {"method.server_optimizer": "momentum", "method.server_lr": 0.9, "lr_schedule": "cosine"}),
+        ("fedavgm", {"method.server_optimizer": "momentum", "method.server_lr": 0.9}),
         ("fedadam", {"method.server_optimizer": "adam", "method.server_lr": None}),
         ("feddyn", {"method.correction": "feddyn", "method.server_optimizer": "sgd", "lr_final": 0.02}),
-        ("fedsparsify-local", {"method.score": "lamp", "method.end": 0.75}),
-        ("random", {"method.score": "random", "method.end": 0.75, "method.server_lr": 0.3}),
-        ("oneshot", {"method.score": "lamp", "method.server_lr": 0.3}),
-        ("snip", {"method.server_lr": 0.3, "lr": 0.4}),
+        ("fedsparsify-local", {"method.score": "lamp", "method.end": 0.6}),
+        ("random", {"method.score": "random", "method.end": 0.6, "method.server_lr": 0.9}),
+        ("oneshot", {"method.score": "lamp", "method.server_lr": 0.9}),
+        ("snip", {"method.server_lr": 0.9, "lr": 0.4}),
         ("prunefl", {"lr": 0.4, "lr_schedule": "cosine"}),
         ("feddst", {"method.end": 0, "lr_schedule": "cosine"}),
     ],
@@ -154,7 +154,7 @@ class OwnMerge(Gradual):
 
 def test_a_users_method_keeps_what_it_does_itself():
     config = RunConfig(method=OwnMerge(sparsity=0.5), recipe="plus")
-    expected = {"method.score": "magnitude", "method.server_optimizer": "sgd", "method.end": 0.75}
+    expected = {"method.score": "magnitude", "method.server_optimizer": "sgd", "method.end": 0.6}
     assert values(config, expected) == expected
 
 
@@ -325,7 +325,7 @@ def test_the_page_says_what_the_table_says():
 
 
 def test_a_run_of_the_recipe(tmp_path):
-    config = RunConfig(recipe="plus", rounds=4, epochs=1, clients=2, sparsity=0.9)
+    config = RunConfig(recipe="plus", rounds=5, epochs=1, clients=2, sparsity=0.9)
     result = run(config, tmp_path)
-    assert [round(entry.sparsity, 2) for entry in result.history] == [0.0, 0.79, 0.9, 0.9]
+    assert [round(entry.sparsity, 2) for entry in result.history] == [0.0, 0.79, 0.9, 0.9, 0.9]
     assert load_config(tmp_path / "config.toml") == config

@@ -153,11 +153,20 @@ class Environment:
         return f"{count:,} clients" + (f", {asked:,} a round" if asked != count else "")
 
     @property
+    def place(self) -> str:
+        """Data set, clients and split, in a line."""
+        return f"{self.data}, {self.clients}, {self.split}"
+
+    @property
     def title(self) -> str:
         """The environment in a line; with its rounds, where they are not the usual ones of a data set of ours."""
-        data, rounds = str(self.table.get("data")), self.table.get("rounds")
-        other = data in NAMES and rounds != preset_of(data).rounds
-        return f"{self.data}, {self.clients}, {self.split}" + (f", {rounds} rounds" if other else "")
+        return self.place + (f", {self.table.get('rounds')} rounds" if self.other_length else "")
+
+    @property
+    def other_length(self) -> bool:
+        """Whether its runs have another number of rounds than is usual for a data set of ours."""
+        data = str(self.table.get("data"))
+        return data in NAMES and self.table.get("rounds") != preset_of(data).rounds
 
     @cached_property
     def total(self) -> int | None:

@@ -17,6 +17,7 @@ from .authors import reported
 from .client_views import draw_client_views
 from .environments import Environment, Series, families_of, slug_of, unique, varied, worded
 from .figures import Column, bars_of_holdings, canvas, class_scale, drawn, legend_below, over_seeds, show_grid, write
+from .lengths import Lengths, lengths_of, values_sent
 from .paper import printed_rows
 from .runs import layer_counts
 from .style import SEQUENCE, layer_of, look_of
@@ -49,6 +50,8 @@ def figures_of(environments: Sequence[Environment], at: float | None = None) -> 
         yield from _of_family(family, slug, at)
         for environment in family:
             yield from _of_environment(environment)
+    for lengths in lengths_of(environments):
+        yield f"lengths-{lengths.slug}", f"{lengths.place}: accuracy by number of rounds", by_length(lengths)
     if figure := inference(environments):
         yield "inference", "How many times as fast as the dense model, by sparsity", figure
 
@@ -237,11 +240,43 @@ def against_bytes(environment: Environment) -> Figure | None:
             if accuracy is not None:
                 panel.plot(at, accuracy, "*", color=look.colour, markersize=13, label="the authors'", zorder=6)
     panel.set(xscale="log", xlabel="sent both ways, MB", title=drawn(environment.title))
-    panel.xaxis.set_major_formatter("{x:g}")
-    panel.xaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:.0e}"[0] in "25" else "")
+    _plain_numbers(panel)
     panel.set_ylabel(drawn(f"{environment.runs[0].measured}, last ten rounds"))
     show_grid(panel)
     legend_below(figure, [panel])
+    return figure
+
+
+def _plain_numbers(panel: Axes) -> None:
+    """A log axis with 1, 2 and 5 times powers of ten, written out."""
+    panel.xaxis.set_major_formatter("{x:g}")
+    panel.xaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:.0e}"[0] in "25" else "")
+
+
+def by_length(lengths: Lengths) -> Figure:
+    """Accuracy of the last ten rounds against what a run sent, a line per method over its numbers of rounds.
+
+    Methods with one number of rounds are points.
+    """
+    known = {points[0].sparsity for points in lengths.curves}
+    levels: list[float | None] = [*sorted(level for level in known if level is not None)] or [None]
+    figure, axes = canvas(len(levels), max(7.0, PANEL * len(levels)), HEIGHT, sharey=True)
+    for panel, level in zip(axes, levels, strict=True):
+        curves = [points for points in lengths.curves if points[0].sparsity in (level, None)]
+        for points in [*curves, *([one] for one in lengths.beside(level))]:
+            one, x, y = points[0], [values_sent(one) for one in points], [one.settled for one in points]
+            look = look_of(one.method, one.recipe)
+            (line,) = panel.plot(x, y, color=look.colour, marker=look.marker, label=drawn(one.label))
+            line.set(linestyle="-" if len(points) > 1 else "", zorder=layer_of(one.method))
+            line.set_fillstyle("none" if one.dotted else "full")
+            for point, across, up in zip(points, x, y, strict=True) if len(points) > 1 else ():
+                panel.annotate(f"{point.first.rounds}", (across, up), (0, 6), textcoords="offset points", ha="center")
+        title = lengths.place if level is None else f"{lengths.place}, sparsity {level:g}"
+        panel.set(xscale="log", xlabel="million values sent both ways", title=drawn(title))
+        _plain_numbers(panel)
+        show_grid(panel)
+    axes[0].set_ylabel(drawn(f"{lengths.environments[0].runs[0].measured}, last ten rounds"))
+    legend_below(figure, axes)
     return figure
 
 

@@ -11,6 +11,7 @@ from ..wire.files import atomic
 from .checks import DATA
 from .claims import claims_table
 from .environments import Environment, slug_of
+from .lengths import by_rounds, lengths_of
 from .page import write_page
 from .render import as_csv, latex, markdown
 from .tables import Table, accuracies, comparison, every_run
@@ -58,6 +59,8 @@ def tables_of(environments: Sequence[Environment]) -> dict[str, Table]:
         ):
             if table.rows:
                 made[f"{slug_of(name)}-{environment.slug}"] = table
+    for lengths in lengths_of(environments):
+        made[f"lengths-{lengths.slug}"] = by_rounds(lengths)
     if any(one.table.get("data") in DATA for one in environments):
         made["claims"] = claims_table(environments)
     return made

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from fedsparsify.report import environments_of, load_runs
 from fedsparsify.report.claims import CLAIMS, claims_table
 from fedsparsify.report.docs import fill_page, filled
@@ -33,6 +35,13 @@ def verdicts(runs: list[Run]) -> dict[str, str]:
     table = claims_table(environments_of(runs))
     assert len(table.rows) == len(CLAIMS)
     return {rule.__name__: str(row[1]) for (_, rule), row in zip(CLAIMS, table.rows, strict=True)}
+
+
+def test_runs_of_other_lengths_are_left_out():
+    shorter = made("fedsparsify-global", 0.95, 0.1)
+    assert verdicts([shorter])["tables_are_met"] == "does not hold"
+    shorter.table["rounds"] = 100
+    assert verdicts([shorter])["tables_are_met"] == "no runs"
 
 
 def test_nothing_is_said_without_runs():
@@ -88,7 +97,8 @@ def test_marked_tables_are_filled_and_the_rest_is_left(tmp_path):
     assert filled(text, environments) == text
 
 
-def test_the_pages_tables_are_those_of_the_shipped_results():
-    page = ROOT / "docs" / "reproduction.md"
+@pytest.mark.parametrize("name", ["reproduction", "plus", "rivals"])
+def test_the_pages_tables_are_those_of_the_shipped_results(name):
+    page = ROOT / "docs" / f"{name}.md"
     runs, _ = load_runs([ROOT / "results"])
     assert filled(page.read_text(), environments_of(runs)) == page.read_text(), "run `make docs`"
