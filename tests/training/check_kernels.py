@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -445,11 +446,21 @@ def main(names: list[str]) -> None:
     torch.backends.cudnn.allow_tf32 = False  # the reference in full precision
     if DEVICE.type == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"
+    failed = []
     for cases, check in ((STEPS, check_step), (TRAININGS, check_training)):
         for name, case in cases.items():
-            if not names or name in names:
+            if names and name not in names:
+                continue
+            began = time.perf_counter()
+            try:
                 check(case)
-                print(f"{name}: equal", flush=True)
+            except Exception as error:  # the other checks are worth having all the same
+                failed.append(name)
+                print(f"{name}: {type(error).__name__}: {str(error).strip()[:400]}", flush=True)
+            else:
+                print(f"{name}: equal, {time.perf_counter() - began:.1f} s", flush=True)
+    if failed:
+        sys.exit(f"{len(failed)} failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":
