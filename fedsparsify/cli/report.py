@@ -19,7 +19,7 @@ from .screen import Screen
 @click.argument("paths", nargs=-1, required=True, type=PATH)
 @click.option("--out", default=Path("site"), show_default=True, type=PATH, help="folder to write to")
 @click.option("--at", type=float, help="sparsity at which methods are followed over the rounds  [default: 0.9]")
-@click.option("--pack", type=PATH, help="also write the runs into this folder, one small JSON file per environment")
+@click.option("--pack", type=PATH, help="also add the runs to this folder, one small JSON file per environment")
 @click.option(
     "--fill", type=PATH, multiple=True, help="also fill the marked tables and figures of this Markdown page; repeatable"
 )
@@ -66,7 +66,8 @@ def command(
     for note in [*site.notes, *more]:
         console.print(f"Note: {note}", soft_wrap=True)
     if pack:
-        for path in write_packed(environments, pack):
+        kept = load_runs([pack, *paths])[0] if pack.is_dir() else runs  # what it held stays, unless run again
+        for path in write_packed(environments_of(kept), pack):
             console.print(f"Packed: {path}, {path.stat().st_size:,} bytes", soft_wrap=True)
     made = {"run": len(runs), "environment": len(environments), "figure": len(site.figures), "table": len(site.tables)}
     console.print(", ".join(f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in made.items()))

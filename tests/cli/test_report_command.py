@@ -37,6 +37,16 @@ def test_runs_become_a_site_and_packed_results_the_same_site(tmp_path):
         assert path.read_text() == (tmp_path / "again" / path.name).read_text()
 
 
+def test_packing_adds_to_what_a_folder_holds(tmp_path):
+    for seed in (1, 2):
+        write_run(tmp_path / f"run-{seed}", seed=seed)
+        done = report(tmp_path / f"run-{seed}", "--out", tmp_path / "site", "--pack", tmp_path / "results")
+        assert done.returncode == 0, done.stderr
+        assert "1 run, 1 environment" in done.stdout
+    assert sorted(run.seed for run in load_runs([tmp_path / "results"])[0]) == [1, 2]
+    assert len(list((tmp_path / "results").iterdir())) == 1
+
+
 def test_models_are_timed(tmp_path):
     from fedsparsify import RunConfig, run
 
