@@ -187,22 +187,37 @@ class Selector:
 
 
 def blazefl(pipe: Connection) -> None:
-    """BlazeFL's pool of two processes of one thread each, with shared memory, as its quick start sets it up."""
+    """BlazeFL's pool of processes with one thread and shared memory, as in its quick start: new ones every round."""
     import tempfile
     from pathlib import Path
 
-    from blazefl.contrib import FedAvgBaseServerHandler, FedAvgProcessPoolClientTrainer
+    from blazefl.contrib import FedAvgProcessPoolClientTrainer
     from blazefl.core import IPCMode
 
-    torch.set_num_threads(1)
     folder = Path(tempfile.mkdtemp())
-    model: Any = Selector()
-    shards: Any = Shards()
-    server = FedAvgBaseServerHandler(model, "it", shards, 10_000, CLIENTS, 1.0, "cpu", BATCH, 0)
     trainer = FedAvgProcessPoolClientTrainer(
-        *(model, "it", folder / "share", folder / "state", shards, "cpu", CLIENTS, EPOCHS, BATCH, LR, 0),
+        *(Selector(), "it", folder / "share", folder / "state", Shards(), "cpu", CLIENTS, EPOCHS, BATCH, LR, 0),
         *(os.cpu_count() or 1, IPCMode.SHARED_MEMORY),
     )
+    play_blazefl(trainer, pipe)
+
+
+def blazefl_threads(pipe: Connection) -> None:
+    """BlazeFL's pool of threads, for interpreters without a lock: here they share one."""
+    from blazefl.contrib import FedAvgThreadPoolClientTrainer
+
+    trainer = FedAvgThreadPoolClientTrainer(
+        Selector(), "it", Shards(), "cpu", CLIENTS, EPOCHS, BATCH, LR, 0, os.cpu_count() or 1
+    )
+    play_blazefl(trainer, pipe)
+
+
+def play_blazefl(trainer: Any, pipe: Connection) -> None:
+    """Rounds of either pool."""
+    from blazefl.contrib import FedAvgBaseServerHandler
+
+    torch.set_num_threads(1)
+    server = FedAvgBaseServerHandler(Selector(), "it", Shards(), 10_000, CLIENTS, 1.0, "cpu", BATCH, 0)
     trainer.progress_fn = lambda jobs: jobs
     for _ in iter(pipe.recv, None):
         trainer.local_process(server.downlink_package(), server.sample_clients())
@@ -246,4 +261,11 @@ def fedjax(pipe: Connection) -> None:
         pipe.send("done")
 
 
-SIDES = {"loader": loader, "flower": flower, "pfl": pfl, "fedjax": fedjax, "blazefl": blazefl}
+SIDES = {
+    "loader": loader,
+    "flower": flower,
+    "pfl": pfl,
+    "fedjax": fedjax,
+    "blazefl": blazefl,
+    "blazefl-threads": blazefl_threads,
+}

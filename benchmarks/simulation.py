@@ -1,12 +1,13 @@
 """Seconds a round on a CPU: our cohort beside the loop a PyTorch user would write, raw JAX and other simulators.
 
-    python benchmarks/simulation.py [--repeats 5] [--others loop,loader,jax,fedjax,pfl,flower,blazefl] [--busy]
+    python benchmarks/simulation.py [--repeats 5] [--others loop,loader,jax,fedjax,pfl,flower,blazefl,…] [--busy]
         [--protocol fashion|cnn|resnet18]
 
 The shape is FashionMNIST's: `fc`, 10 clients × 6,000 samples, batch 32, 4 local epochs, plain SGD, random data. `cnn`
-and `resnet18` are BlazeFL's benchmark, cut down for two cores: CIFAR-10's shape, two classes per client, one epoch
-instead of five, 10 clients × 500 samples of a small network, and 5 × 100 of ResNet-18. Every side is a process of its
-own that plays one round whenever it is told to; they take turns, so that a noisy machine is noisy for all of them.
+and `resnet18` are BlazeFL's benchmark, cut down for two cores: CIFAR-10's shape, two classes per client, 10 clients in
+place of 100 with a small network, 500 samples and five epochs; five clients, 100 samples and one epoch with ResNet-18.
+Every side is a process of its own that plays one round whenever it is told to; they take turns, so that a noisy machine
+is noisy for all of them.
 `--busy` keeps one core busy with another process throughout.
 """
 
@@ -25,7 +26,7 @@ import numpy as np
 PROTOCOL = os.environ.get("PROTOCOL", "fashion")  # that of `--protocol`, in every side's process
 CLIENTS, SAMPLES, BATCH, EPOCHS, LR = {
     "fashion": (10, 6000, 32, 4, 0.02),
-    "cnn": (10, 500, 50, 1, 0.02),
+    "cnn": (10, 500, 50, 5, 0.02),
     "resnet18": (5, 100, 50, 1, 0.02),
 }[PROTOCOL]
 SHAPE = (1, 28, 28) if PROTOCOL == "fashion" else (3, 32, 32)
@@ -205,7 +206,7 @@ def main() -> None:
     for name, taken in times.items():
         middle = statistics.median(taken)
         ratio = middle / statistics.median(times["ours"])
-        print(f"{name:6s} {middle:7.2f} s a round (from {min(taken):.2f} to {max(taken):.2f})  {ratio:5.2f}×")
+        print(f"{name:15s} {middle:7.2f} s a round (from {min(taken):.2f} to {max(taken):.2f})  {ratio:5.2f}×")
 
 
 if __name__ == "__main__":
