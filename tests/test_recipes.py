@@ -58,9 +58,9 @@ def values(config: RunConfig, names) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        ("digits", WITHOUT | {"rounds": 30, "lr": 0.4, "augment": "none"}),
-        ("fashion-mnist", WITHOUT | {"rounds": 200, "lr": 0.08, "augment": "none"}),
-        ("cifar10", WITH | PAPERS | {"rounds": 100, "lr": 0.02, "augment": "pad-crop-flip"}),
+        ("digits", WITHOUT | {"rounds": 30, "batch_size": 128, "lr": 0.8, "augment": "none"}),
+        ("fashion-mnist", WITHOUT | {"rounds": 200, "batch_size": 128, "lr": 0.16, "augment": "none"}),
+        ("cifar10", WITH | PAPERS | {"rounds": 100, "batch_size": 32, "lr": 0.02, "augment": "pad-crop-flip"}),
         ("cifar100", WITH | PAPERS | {"rounds": 100, "lr": 0.008, "augment": "pad-crop-flip"}),
     ],
 )
@@ -89,11 +89,12 @@ def test_the_network_decides_not_the_data_set():
 @pytest.mark.parametrize(
     ("named", "expected"),
     [
-        ({"lr": 0.5}, {"lr": 0.5, "lr_schedule": "cosine"}),
-        ({"rounds": 7}, {"rounds": 7, "lr": 0.4}),
+        ({"lr": 0.5}, {"lr": 0.5, "batch_size": 128, "lr_schedule": "cosine"}),
+        ({"batch_size": 16}, {"lr": 0.8, "batch_size": 16}),
+        ({"rounds": 7}, {"rounds": 7, "lr": 0.8}),
         ({"lr_final": 0.1}, {"lr_schedule": "cosine", "lr_final": 0.1}),
         ({"lr_schedule": "cosine"}, {"lr_schedule": "cosine", "lr_final": 0.02}),
-        ({"lr_schedule": "constant"}, {"lr_schedule": "constant", "lr_final": 1.0, "lr": 0.4}),
+        ({"lr_schedule": "constant"}, {"lr_schedule": "constant", "lr_final": 1.0, "lr": 0.8}),
         ({"lr_schedule": "step"}, {"lr_final": 0.01, "lr_drops": 2}),
         ({"method.score": "magnitude"}, {"method.score": "magnitude", "method.end": 0.6}),
         ({"method.end": 1.0}, {"method.end": 1.0, "method.score": "lamp"}),
@@ -101,7 +102,7 @@ def test_the_network_decides_not_the_data_set():
         ({"method.server_optimizer": "sgd"}, {"method.server_optimizer": "sgd", "method.server_lr": None}),
         ({"method.server_optimizer": "adam"}, {"method.server_optimizer": "adam", "method.server_lr": None}),
         ({"method.correction": "feddyn"}, {"method.server_optimizer": "sgd", "method.server_lr": None}),
-        ({"optimizer": "adam"}, {"lr": 0.001, "lr_schedule": "cosine"}),
+        ({"optimizer": "adam"}, {"lr": 0.001, "batch_size": 32, "lr_schedule": "cosine"}),
     ],
 )
 def test_what_is_named_wins_from_everywhere(named, expected, tmp_path):
@@ -130,8 +131,8 @@ def test_augmentation_can_be_turned_off():
         ("fedsparsify-local", {"method.score": "lamp", "method.end": 0.6}),
         ("random", {"method.score": "random", "method.end": 0.6, "method.server_lr": 0.9}),
         ("oneshot", {"method.score": "lamp", "method.server_lr": 0.9}),
-        ("snip", {"method.server_lr": 0.9, "lr": 0.4}),
-        ("prunefl", {"lr": 0.4, "lr_schedule": "cosine"}),
+        ("snip", {"method.server_lr": 0.9, "lr": 0.8}),
+        ("prunefl", {"lr": 0.8, "lr_schedule": "cosine"}),
         ("feddst", {"method.end": 0, "lr_schedule": "cosine"}),
     ],
 )
@@ -192,7 +193,7 @@ def test_a_recipe_of_which_nothing_is_left_is_refused():
 
 def test_a_sweep_varies_the_recipe():
     runs = expand({"sweep": {"recipe": ["paper", "plus"], "method": ["fedavg", "fedsparsify-global"]}})
-    assert [(one.config.recipe, one.config.lr) for one in runs] == [("paper", 0.1)] * 2 + [("plus", 0.4)] * 2
+    assert [(one.config.recipe, one.config.lr) for one in runs] == [("paper", 0.1)] * 2 + [("plus", 0.8)] * 2
 
 
 def own_fc(shape, classes):
@@ -223,8 +224,8 @@ def test_networks_and_data_of_a_users_own_are_looked_at(tmp_path):
         config = RunConfig(data=data, network=network, recipe="plus", **more)
         return config.method.score, config.method.server_optimizer, config.augment, config.lr
 
-    assert plus(table, f"{here}:own_fc") == ("lamp", "momentum", "none", 0.08)
-    assert plus(colour, f"{here}:own_fc") == ("lamp", "momentum", "none", 0.08)
+    assert plus(table, f"{here}:own_fc") == ("lamp", "momentum", "none", 0.16)
+    assert plus(colour, f"{here}:own_fc") == ("lamp", "momentum", "none", 0.16)
     assert plus(table, f"{here}:own_norm") == ("magnitude", "sgd", "none", 0.08)
     assert plus(colour, f"{here}:own_norm") == ("magnitude", "sgd", "pad-crop-flip", 0.08)
     assert plus(colour, "vgg16") == ("magnitude", "sgd", "pad-crop-flip", 0.08)
@@ -251,7 +252,8 @@ def test_objects_and_servers_without_samples():
 
 
 def test_what_cannot_be_looked_at_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"batch norm .*no weights here.*name the settings yourself: augment, lr, "):
+    expected = r"batch norm .*no weights here.*name the settings yourself: augment, batch_size, lr, "
+    with pytest.raises(ConfigError, match=expected):
         RunConfig(network=f"{__name__}:no_network", recipe="plus")
     absent = tmp_path / "absent.npz"
     with pytest.raises(ConfigError, match=r"there is no file .*absent\.npz\. Or name the settings"):
