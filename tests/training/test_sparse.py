@@ -225,6 +225,18 @@ def test_summands_that_share_the_gradient_of_their_sum():
         assert difference_of(module, (2, 6, 6), np.random.default_rng(seed), lanes_here())[0] < 1e-5
 
 
+@pytest.mark.parametrize("stride", [(2, 1), (1, 2), (2, 2), (3, 1)])
+@pytest.mark.parametrize("dilation", [1, (1, 2)])
+def test_strides_in_tiles_of_full_size(stride, dilation):
+    """Survivors share what they load where they read a stride apart, and only there."""
+    for seed in (1, 5, 6):
+        torch.manual_seed(seed)
+        second = nn.Conv2d(4, 8, 3, stride, 1, dilation)
+        module = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), second, nn.Flatten())
+        module.append(nn.Linear(module(torch.zeros(1, 2, 16, 16)).shape[1], CLASSES))
+        assert difference_of(module, (2, 16, 16), np.random.default_rng(seed), lanes_here())[0] < 1e-5
+
+
 def test_a_first_layer_of_one_pixel():
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv2d(2, 4, 6), nn.ReLU(), nn.Conv2d(4, CLASSES, 1), nn.Flatten())
@@ -311,11 +323,15 @@ def test_phases_of_a_stride_of_two():
 def test_survivors_that_read_neighbouring_pixels_are_paired():
     """A window of 2 × 3: pairs side by side in both rows; the taps that are left lie one above the other."""
     down, right = np.repeat([0, 1], 3), np.tile([-1, 0, 1], 2)
-    beside, above = neighbours(np.zeros(6, int), np.zeros(6, int), down, right)
+    beside, above = neighbours((np.zeros(6, int), np.zeros(6, int), down, right), (1, 1))
     assert beside.tolist() == [[0, 1], [3, 4]]
     assert above.tolist() == [[2, 5]]
-    beside, above = neighbours(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]), np.zeros(4, int), np.array([0, 1, 2, 4]))
+    others = np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]), np.zeros(4, int), np.array([0, 1, 2, 4])
+    beside, above = neighbours(others, (1, 1))
     assert beside.size == above.size == 0  # of different channels, or not neighbours
+    beside, above = neighbours((np.zeros(6, int), np.zeros(6, int), down, right), (1, 2))
+    assert beside.tolist() == [[0, 2], [3, 5]]  # a stride apart: what one reads, the other reads for the next pixel
+    assert above.tolist() == [[1, 4]]
 
 
 def test_pairs_of_a_visit_are_even_in_number():

@@ -89,7 +89,8 @@ def gradient_visit(_, width, tall, numbers):  # type: ignore[no-untyped-def]
 def _gradient_visit(e: Emitter, given: Values, highest: int, height: int, breadth: int, is_near: bool) -> None:
     builder = e.builder
     x, x_row, x_column, offsets, gradient, count, beside, above, y, y_row, y_column, total, bits, bits_row = given
-    inputs = from_corner(e, x_row, None if is_near else x_column, height, breadth)
+    strides = x_row, None if is_near else x_column
+    inputs = from_corner(e, *strides, height, breadth)
 
     def plain() -> Values:
         return [e.load(place) for place in cells(e, y, y_row, y_column, height, breadth)]
@@ -122,7 +123,7 @@ def _gradient_visit(e: Emitter, given: Values, highest: int, height: int, breadt
             sums = [Sum(e) for _ in range(4)]
             for k in (0, 2):
                 corner = builder.add(x, builder.sext(e.load(e.at(offset, k * FLOAT_BYTES), I32), I64))
-                for second, t, value in pair_inputs(e, corner, x_row, (height, breadth), right, down):
+                for second, t, value in pair_inputs(e, corner, strides, (height, breadth), right, down):
                     sums[k + second].add(tile[t], value)
             add_floats(sums_of_four(e, [sum.total() for sum in sums]), place)
             return [e.at(offset, 4 * FLOAT_BYTES), e.at(place, 4 * FLOAT_BYTES)]
@@ -156,7 +157,7 @@ def _gradient_visit(e: Emitter, given: Values, highest: int, height: int, breadt
 
     e.either(total, bias, list)
     offset, place = offsets, gradient
-    if breadth == 4 and height == highest:
+    if breadth == TILE_COLUMNS and height == highest:
         for number, right, down in ((beside, 1, 0), (above, 0, 1)):
             half = builder.ashr(number, ir.Constant(I64, 1))
             offset, place = e.loop(half, [offset, place], two_pairs(right, down))

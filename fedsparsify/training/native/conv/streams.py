@@ -72,10 +72,10 @@ class LayerStreams:
     backward: tuple[InputGradient, ...]
 
 
-def _block(inputs: int, density: float, layer: Convolution, plane: Plane) -> int:
+def _block(inputs: int, density: float, layer: Convolution, plane: Plane, stride: tuple[int, int] = (1, 1)) -> int:
     """Input channels per block; depends on the mask alone, as it decides in which order sums are rounded."""
     rows, columns = (min(TILE, side) for side in plane.shape[1:])
-    reads = (rows + layer.kernel[2] - 1) * (columns + layer.kernel[3] - 1) * plane.vector
+    reads = ((rows - 1) * stride[0] + layer.kernel[2]) * ((columns - 1) * stride[1] + layer.kernel[3]) * plane.vector
     near = (NEAR_BYTES if rows * columns > 1 else FAR_BYTES) // reads
     worthwhile = VISIT / max(density * layer.kernel[2] * layer.kernel[3], 1e-9)
     block = max(1, near, ceil(min(worthwhile, inputs)))
@@ -83,16 +83,21 @@ def _block(inputs: int, density: float, layer: Convolution, plane: Plane) -> int
 
 
 def _stream(
-    size: tuple[int, int, int, int], to: Ints, source: Ints, down: Ints, right: Ints, plane: Plane, places: Ints
+    size: tuple[int, int, int, int],
+    survivors: tuple[Ints, Ints, Ints, Ints, Ints],
+    plane: Plane,
+    stride: tuple[int, int] = (1, 1),
 ) -> Stream:
-    """Survivors from channel `source` to channel `to`, sorted by block and `to`; they read so many pixels away.
+    """A layer's survivors, sorted by block and the channel that is written.
 
-    The size: channels that are written, channels that are read, all and per group, channels in a block.
+    The size: channels that are written, channels that are read, all and per group, channels in a block. Of each
+    survivor: the channel that it writes, the one it reads, from how many pixels below and on the right, and its place.
     """
+    to, source, down, right, places = survivors
     outputs, inputs, per_group, block = size
     blocks = -(-inputs // block)
     visits = source // block * outputs + to
-    pairs = [even(pair, visits[pair[:, 0]]) for pair in neighbours(to, source % per_group, down, right)]
+    pairs = [even(pair, visits[pair[:, 0]]) for pair in neighbours((to, source % per_group, down, right), stride)]
     single = np.ones(to.size, bool)
     for pair in pairs:
         single[pair] = False
@@ -105,23 +110,25 @@ def _stream(
     return Stream(inputs, block, counts, offsets[order].astype(np.int32), places[order].astype(np.int32))
 
 
-def neighbours(to: Ints, source: Ints, down: Ints, right: Ints) -> list[Ints]:
-    """Survivors of the same channels that read neighbouring pixels: pairs side by side, then one above the other.
+def neighbours(survivors: tuple[Ints, Ints, Ints, Ints], stride: tuple[int, int]) -> list[Ints]:
+    """Survivors of the same channels that read a stride apart: pairs side by side, then one above the other.
 
-    A pair is two places among the survivors, the left or upper one first. A survivor is in one pair at most.
+    One reads for a pixel what the other reads for the pixel beside it, or below it. A pair is two places among the
+    survivors, the left or upper one first. A survivor is in one pair at most.
     """
     none = np.zeros((0, 2), np.int32)
-    if not to.size or (np.ptp(down) == 0 and np.ptp(right) == 0):
+    _, _, down, right = survivors
+    if not down.size or (np.ptp(down) == 0 and np.ptp(right) == 0):
         return [none, none]
-    axes = tuple(axis - axis.min() for axis in (to, source, down, right))
+    axes = tuple(axis - axis.min() for axis in survivors)
     sides = [int(axis.max()) + 1 for axis in axes]
     place, free = np.empty(sides, np.int32), np.zeros(sides, bool)
-    place[axes], free[axes] = np.arange(to.size), True
+    place[axes], free[axes] = np.arange(down.size), True
     found = []
-    for axis in (3, 2):
+    for axis, step in ((3, stride[1]), (2, stride[0])):
         pairs = [none]
-        for k in range(sides[axis] - 1):
-            first, second = ((slice(None),) * axis + (tap,) for tap in (k, k + 1))
+        for k in range(sides[axis] - step):
+            first, second = ((slice(None),) * axis + (tap,) for tap in (k, k + step))
             both = free[first] & free[second]
             free[first] &= ~both
             free[second] &= ~both
@@ -180,8 +187,8 @@ def _of_layer(layer: Convolution, planes: Planes, kept: Mask, start: int) -> tup
     down, right = (
         (tap * dilation - padding) for tap, dilation, padding in zip((y, x), layer.dilation, layer.padding, strict=True)
     )
-    size = outputs, inputs, per_group, _block(inputs, density, layer, source)
-    forward = _stream(size, o, i, down, right, source, np.arange(flat.size))
+    size = outputs, inputs, per_group, _block(inputs, density, layer, source, layer.stride)
+    forward = _stream(size, (o, i, down, right, np.arange(flat.size)), source, layer.stride)
     positions = flat[forward.order]
     in_forward = np.empty(flat.size, np.int32)  # from the order of `flat` to the layer's own
     in_forward[forward.order] = np.arange(flat.size)
@@ -213,7 +220,7 @@ def _input_gradients(
                 po, pi, py, px, pp = o, i, y, x, places
             else:
                 po, pi, py, px, pp = (array[taken] for array in survivors)
-            stream = _stream(size, pi, po, down[py], right[px], target, pp)
+            stream = _stream(size, (pi, po, down[py], right[px], pp), target)
             found.append(InputGradient(rows.count, columns.count, rows.first, columns.first, stream))
     return found
 

@@ -30,8 +30,7 @@ def bit_bytes_of(width: Any) -> Any:
 @compiled
 def tiles(width: Any, tall: Any, op: Any) -> None:
     """A convolution, or its weights' gradient, tile by tile; smaller tiles cover what is left at the edges."""
-    most = len(tall) if op.near else 2
-    wide = 4 if op.near else 2
+    most, wide = len(tall), len(FOUR)
     for group in range(op.groups):
         top = 0
         while top < op.rows:

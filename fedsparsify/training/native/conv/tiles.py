@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 from ....native.lines import LINE_BYTES
 from ....native.simd import F32, FLOAT_BYTES, I32, I64, Emitter, Values, sides
-from .rows import ADD, MASKED, RELU, RELU_POOL, RELU_STREAMED
+from .rows import ADD, MASKED, RELU, RELU_POOL, RELU_STREAMED, TILE_COLUMNS
 
 BIT = ir.IntType(1)
 
@@ -91,15 +91,15 @@ def from_corner(e: Emitter, row: Any, column: Any, rows: int, columns: int) -> A
 
 
 def pair_inputs(
-    e: Emitter, corner: Any, row: Any, shape: tuple[int, int], right: int, down: int
+    e: Emitter, corner: Any, strides: tuple[Any, Any], shape: tuple[int, int], right: int, down: int
 ) -> Iterator[tuple[int, int, Any]]:
-    """The inputs of a tile for two survivors that read a column or a row apart; what they share is loaded once.
+    """The inputs of a tile for two survivors, the second a pixel of the tile further; what they share is loaded once.
 
     Each comes with the survivor (0 or 1) and the pixel's number; row by row, so that few of them are in registers.
     """
     height, breadth = shape
     wide = breadth + right
-    places = from_corner(e, row, None, height + down, wide)(corner)
+    places = from_corner(e, *strides, height + down, wide)(corner)
     for i in range(height + down):
         values = [e.load(place) for place in places[i * wide : (i + 1) * wide]]
         for survivor, top, left in ((0, i, 0), (1, i - down, right)):
@@ -123,15 +123,15 @@ def in_its_shape(e: Emitter, shape: Values, tall: int, make: Callable[[int, int,
         def narrow() -> Values:
             return e.either(same(columns, 2), lambda: made(height, 2, is_near), lambda: made(height, 1, is_near))
 
-        return e.either(same(columns, 4), lambda: made(height, 4, True), narrow) if is_near else narrow()
+        return e.either(same(columns, TILE_COLUMNS), lambda: made(height, TILE_COLUMNS, is_near), narrow)
 
-    def low(is_near: bool) -> Values:
-        return e.either(same(rows, 2), lambda: of_height(2, is_near), lambda: of_height(1, is_near))
+    def of_any_height(is_near: bool) -> Values:
+        def low() -> Values:
+            return e.either(same(rows, 2), lambda: of_height(2, is_near), lambda: of_height(1, is_near))
 
-    def any_near() -> Values:
-        return low(True) if tall == 2 else e.either(same(rows, tall), lambda: of_height(tall, True), lambda: low(True))
+        return low() if tall == 2 else e.either(same(rows, tall), lambda: of_height(tall, is_near), low)
 
-    e.either(near, any_near, lambda: low(False))
+    e.either(near, lambda: of_any_height(True), lambda: of_any_height(False))
 
 
 def four_offsets(e: Emitter, address: Any) -> Values:
@@ -149,10 +149,10 @@ def conv_visit(_, width, tall, numbers):  # type: ignore[no-untyped-def]
 
     The numbers: rows, columns, near; x, x_row, x_column; offsets, weights, count, by_four, beside, above; bias (its
     address, 0: none), first, last, sums; mode, y, y_row, y_column, bits, bits_row. The `count` survivors begin with so
-    many pairs that read pixels `beside` each other, and then so many that read one `above` the other; in tiles of full
+    many pairs that read `beside` each other, and then so many that read one `above` the other; in tiles of full
     size, pairs load what they share once. Of the others, four at a time are taken with `by_four`. The `last` part ends
     as `mode` says; any other leaves its sums at `sums`. Tiles are as high as `tall`, 2 or 1, and 4, 2 or 1 wide; if not
-    `near`, neighbouring columns of the input are not neighbouring vectors, and tiles are 2 or 1 high and wide.
+    `near`, what neighbouring pixels of a row read are not neighbouring vectors.
     """
     lanes, highest = sides(width, tall)
 
@@ -169,7 +169,8 @@ def _conv_visit(e: Emitter, given: Values, highest: int, height: int, breadth: i
     builder, lanes, size = e.builder, e.lanes, height * breadth
     x, x_row, x_column, offsets, weights, count, by_four, beside, above, bias, first, last, sums = given[:13]
     mode, y, y_row, y_column, bits, bits_row = given[13:]
-    inputs = from_corner(e, x_row, None if is_near else x_column, height, breadth)
+    strides = x_row, None if is_near else x_column
+    inputs = from_corner(e, *strides, height, breadth)
 
     def plus(tile: Values, offset: Any, factor: Any) -> Values:
         places = inputs(builder.add(x, offset))
@@ -194,7 +195,7 @@ def _conv_visit(e: Emitter, given: Values, highest: int, height: int, breadth: i
             *tile, offset, weight = state
             factors = [e.splat(e.load(e.at(weight, k * FLOAT_BYTES), F32)) for k in (0, 1)]
             corner = builder.add(x, builder.sext(e.load(offset, I32), I64))
-            for second, t, value in pair_inputs(e, corner, x_row, (height, breadth), right, down):
+            for second, t, value in pair_inputs(e, corner, strides, (height, breadth), right, down):
                 tile[t] = e.fma(factors[second], value, tile[t])
             return [*tile, e.at(offset, 2 * FLOAT_BYTES), e.at(weight, 2 * FLOAT_BYTES)]
 
@@ -206,7 +207,7 @@ def _conv_visit(e: Emitter, given: Values, highest: int, height: int, breadth: i
     kept = [e.at(sums, t * e.bytes) for t in range(size)]
     tile = e.either(first, begun, lambda: [e.load(place) for place in kept])
     state = [*tile, offsets, weights]
-    if breadth == 4 and height == highest:
+    if breadth == TILE_COLUMNS and height == highest:
         state = e.loop(beside, state, plus_pair(1, 0))
         state = e.loop(above, state, plus_pair(0, 1))
         count = builder.sub(count, builder.shl(builder.add(beside, above), ir.Constant(I64, 1)))
