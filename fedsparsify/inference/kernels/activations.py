@@ -10,7 +10,7 @@ import numpy as np
 
 from ...native.compiled import compiled
 from ...native.exponential import ROUNDING, exponential
-from ...native.pointers import bits_of, float_of
+from ...native.pointers import bits_of, float_of, floats
 from ...ops import ACTIVATIONS
 
 f32 = np.float32
@@ -105,7 +105,7 @@ ARITHMETIC = SimpleNamespace(
 
 
 def _chosen(functions: Sequence[Callable[..., Any]]) -> Any:
-    """One function of (number, target, source, count, slope) for several of (x, slope): each has a loop of its own.
+    """One kernel for several functions of (x, slope), of which a row's number names one: each has loops of its own.
 
     A loop that chooses inside does not become vector code, and numba has no table of functions to call.
     """
@@ -113,20 +113,30 @@ def _chosen(functions: Sequence[Callable[..., Any]]) -> Any:
     others: Any = _chosen(rest) if rest else None
 
     @compiled
-    def first(target: Any, source: Any, count: Any, slope: Any) -> None:
-        for k in range(count):
-            target[k] = function(source[k], slope)
+    def first(width: Any, op: Any, arena: Any) -> None:
+        for c in range(op.channels):
+            for i in range(op.rows):
+                source = floats(arena + 4 * (op.source + c * op.source_channel + i * op.source_row))
+                target = floats(arena + 4 * (op.target + c * op.target_channel + i * op.target_row))
+                for lane in range(op.columns * len(width)):
+                    target[lane] = function(source[lane], op.slope)
 
-    def one(number: Any, target: Any, source: Any, count: Any, slope: Any) -> None:
-        first(target, source, count, slope)
+    def one(width: Any, number: Any, op: Any, arena: Any) -> None:
+        first(width, op, arena)
 
-    def some(number: Any, target: Any, source: Any, count: Any, slope: Any) -> None:
+    def some(width: Any, number: Any, op: Any, arena: Any) -> None:
         if number == 0:
-            first(target, source, count, slope)
+            first(width, op, arena)
         else:
-            others(number - 1, target, source, count, slope)
+            others(width, number - 1, op, arena)
 
     return compiled(some if rest else one)
 
 
-activation = _chosen([operation.kernel(ARITHMETIC) for operation in ACTIVATIONS])
+_activations = _chosen([operation.kernel(ARITHMETIC) for operation in ACTIVATIONS])
+
+
+@compiled
+def activate(width: Any, op: Any, arena: Any) -> None:
+    """An activation other than a clamp."""
+    _activations(width, op.activation, op, arena)

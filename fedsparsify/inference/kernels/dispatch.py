@@ -12,8 +12,9 @@ from numba import from_dtype
 
 from ...native.compiled import compiled, inlined
 from ...native.pointers import longs, seen_as
+from .activations import activate
 from .dense import dense
-from .elementwise import activate, add, affine, gate
+from .elementwise import add, affine, gate
 from .job_words import JOB, JOB_WORDS, NEXT_JOB_WORD, PREVIOUS, WORKER
 from .matmul import matmul
 from .moves import fetch, move, spread, transpose_samples, write_halo

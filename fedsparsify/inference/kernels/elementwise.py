@@ -6,7 +6,6 @@ from typing import Any
 
 from ...native.compiled import compiled
 from ...native.pointers import floats
-from .activations import activation
 from .gate_simd import combine_vectors
 
 
@@ -33,16 +32,6 @@ def add(width: Any, op: Any, arena: Any) -> None:
             target = floats(arena + 4 * (op.target + c * op.target_channel + i * op.target_row))
             for lane in range(op.columns * len(width)):
                 target[lane] = min(max(source[lane] + second[lane], op.low), op.high)
-
-
-@compiled
-def activate(width: Any, op: Any, arena: Any) -> None:
-    """An activation other than a clamp."""
-    for c in range(op.channels):
-        for i in range(op.rows):
-            source = floats(arena + 4 * (op.source + c * op.source_channel + i * op.source_row))
-            target = floats(arena + 4 * (op.target + c * op.target_channel + i * op.target_row))
-            activation(op.activation, target, source, op.columns * len(width), op.slope)
 
 
 @compiled
