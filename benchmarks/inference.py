@@ -4,6 +4,7 @@
     python benchmarks/inference.py --model runs/a/model.fsz:3x32x32 real ones
     python benchmarks/inference.py --networks resnet50 mobilenet_v2 torchvision's at 224 px, pruned at random weights
     python benchmarks/inference.py --deepsparse PYTHON              DeepSparse lives in an environment of its own
+    python benchmarks/inference.py --xnnpack PYTHON                 and so does XNNPACK: torch, litert-torch
 
 Each engine is timed for a slice of a second in turn, and a turn's figure is the median of its batches. Turns in which
 other processes took more than a tenth of a core do not count, for any engine; there are more until each engine has
@@ -26,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import torchvision_models
+import xnnpack
 from machine_peak import fma_gflops
 from pruned_models import NETWORKS, write_model
 from torchvision_models import write_torchvision_model
@@ -39,7 +41,8 @@ HERE = Path(__file__).parent
 MOST_OTHERS = 0.1  # cores that other processes may take in a turn that counts
 LONGEST_WAIT = 1  # seconds for others to finish, before a turn begins anyway
 PATIENCE = 2  # times as many turns as asked for, until enough were quiet
-DENSE = ("onnxruntime", "openvino", "pytorch")
+DENSE = ("onnxruntime", "openvino", "pytorch", "xnnpack")
+ELSEWHERE = ("deepsparse", "xnnpack")  # engines whose packages may need an environment of their own
 
 
 class Worker:
@@ -134,10 +137,11 @@ def macs_of(model: Path, shape: str) -> list[tuple[str, int, int]]:
 def measure(model: Path, shape: str, batch: int, threads: int, options: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds of each engine for one model, batch and number of threads."""
     pythons = dict.fromkeys(options.engines, sys.executable)
-    if options.deepsparse:
-        pythons["deepsparse"] = options.deepsparse
+    pythons |= {name: python for name in ELSEWHERE if (python := getattr(options, name))}
     onnx = options.folder / f"{model.stem}-{batch}.onnx"
     write_fixed_onnx(onnx, load(model), load_graph(model), [int(side) for side in shape.split("x")], batch)
+    if "xnnpack" in pythons:
+        xnnpack.write_once(pythons["xnnpack"], model, shape, batch, onnx.with_suffix(".tflite"))
     workers = [Worker(name, python, model, onnx, shape, batch, threads) for name, python in pythons.items()]
     present = [worker for worker in workers if "missing" not in worker.ready]
     for _ in range(PATIENCE * options.turns):
@@ -152,7 +156,15 @@ def measure(model: Path, shape: str, batch: int, threads: int, options: argparse
     for worker in workers:
         worker.close()
     turns = {worker.engine: worker.turns for worker in present}
-    return {"ms": found, "quiet": quiet, "turns": turns, "memory": memory, "ready_seconds": ready}
+    missing = [worker.engine for worker in workers if worker not in present]
+    return {
+        "ms": found,
+        "quiet": quiet,
+        "turns": turns,
+        "memory": memory,
+        "ready_seconds": ready,
+        "missing": missing,
+    }
 
 
 def report(cell: dict[str, Any], left: int, dense: int, peak: float) -> None:
@@ -169,8 +181,9 @@ def report(cell: dict[str, Any], left: int, dense: int, peak: float) -> None:
         text += f", {ms['deepsparse'] / ours:.2f}x over deepsparse"
     shares = {name: 2 * left * cell["batch"] / value / 1e6 / peak / cell["threads"] for name, value in ms.items()}
     of_peak = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
-    fewest = min(cell["quiet"].values())
-    print(f"{text}  | ops left 1/{dense / max(left, 1):.1f}, of peak: {of_peak}  | quiet turns {fewest}", flush=True)
+    text += f"  | ops left 1/{dense / max(left, 1):.1f}, of peak: {of_peak}"
+    absent = f"  | not here: {', '.join(cell['missing'])}" if cell["missing"] else ""
+    print(f"{text}  | quiet turns {min(cell['quiet'].values())}{absent}", flush=True)
 
 
 def main() -> None:
@@ -183,6 +196,7 @@ def main() -> None:
     parser.add_argument("--threads", nargs="*", type=int, default=[1, 2])
     parser.add_argument("--engines", nargs="*", default=["fedsparsify", *DENSE])
     parser.add_argument("--deepsparse", help="the Python of an environment with DeepSparse and onnx")
+    parser.add_argument("--xnnpack", help="the Python of an environment with torch and litert-torch")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.4, help="of each engine's turn")
     parser.add_argument("--folder", type=Path, default=Path("runs/benchmark-models"))

@@ -15,10 +15,11 @@ NAMES = {
     "fedsparsify": "fedsparsify",
     "onnxruntime": "ONNX Runtime",
     "openvino": "OpenVINO",
+    "xnnpack": "XNNPACK",
     "pytorch": "PyTorch",
     "deepsparse": "DeepSparse",
 }
-DENSE = ("onnxruntime", "openvino", "pytorch")
+DENSE = ("onnxruntime", "openvino", "pytorch", "xnnpack")
 # Network and batch → how many times as fast as the best dense engine at 0.90, 0.95 and 0.99: what we set out to reach.
 GOALS = {
     ("cnn", 64): (2.6, 3.6, 8.0),

@@ -10,7 +10,7 @@ from typing import Any
 
 from .graph import Node
 from .model import Floats, SparseModel
-from .ops import OPERATIONS, roles
+from .ops import by_torch
 from .wire.artefact import load_network
 
 Run = Callable[[Floats], Any]
@@ -25,6 +25,15 @@ class Subject:
     onnx: Path
     batch: int
     threads: int
+
+    @property
+    def tflite(self) -> Path:
+        """The same model for XNNPACK, where somebody has converted it: beside the ONNX file."""
+        return self.onnx.with_suffix(".tflite")
+
+    def can_run(self, engine: str) -> bool:
+        """Whether the file is there that an engine reads."""
+        return {"pytorch": self.file, "xnnpack": self.tflite}.get(engine, self.onnx).exists()
 
 
 def installed() -> dict[str, Callable[[Subject], Run]]:
@@ -91,13 +100,23 @@ def _torch(subject: Subject) -> Run:
     tensors = {name: torch.from_numpy(survivors.dense()) for name, survivors in weights.items()}
 
     def run(batch: Floats) -> Any:
-        values = {"input": torch.from_numpy(batch)}
         with torch.inference_mode():
-            for node in nodes:
-                inputs = [values[name] for name in node.inputs]
-                held = roles(node, tensors)
-                values[node.output] = OPERATIONS[node.op].torch(functional, inputs, held, node.attributes)
-        return values[nodes[-1].output].numpy()
+            return by_torch(functional, nodes, tensors, torch.from_numpy(batch)).numpy()
+
+    return run
+
+
+def _xnnpack(subject: Subject) -> Run:
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_path=str(subject.tflite), num_threads=subject.threads)
+    interpreter.allocate_tensors()
+    place, result = interpreter.get_input_details()[0]["index"], interpreter.get_output_details()[0]["index"]
+
+    def run(batch: Floats) -> Any:
+        interpreter.set_tensor(place, batch)
+        interpreter.invoke()
+        return interpreter.get_tensor(result)
 
     return run
 
@@ -107,4 +126,5 @@ _ENGINES: dict[str, tuple[str, Callable[[Subject], Run]]] = {
     "openvino": ("openvino", _openvino),
     "pytorch": ("torch", _torch),
     "deepsparse": ("deepsparse", _deepsparse),
+    "xnnpack": ("ai_edge_litert", _xnnpack),
 }

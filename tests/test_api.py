@@ -161,6 +161,8 @@ HEAVY = {
     "h11": {"federation/flower"},
     "prometheus_client": {"monitor"},
     "onnx": {"export", "engines"},
+    "litert_torch": {"export"},
+    "ai_edge_litert": {"engines"},
     "numba": {"training", "inference", "native"},
     "llvmlite": {"training", "inference", "native"},
     "safetensors": {"export"},

@@ -94,7 +94,7 @@ def _infer(
         except ImportError:
             console.print("onnx is not installed: only PyTorch can be compared.")
         for name, make in installed().items():
-            if subject.onnx.exists() or name == "pytorch":
+            if subject.can_run(name):
                 engines[name] = make(subject)
     with time_bar(f"Timing {', '.join(engines)}", len(engines) * (seconds + warmup)) as show:
         timings = compare(engines, samples, seconds, warmup, streams, show)

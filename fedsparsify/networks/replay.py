@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ..graph import INPUT, Node
-from ..ops import OPERATIONS, roles
+from ..graph import Node
+from ..ops import by_torch
 
 Tensors = Mapping[str, torch.Tensor]
 ROUNDING = 1e-4  # of the largest logit; both sides call the same functions of torch
@@ -17,11 +17,8 @@ ROUNDING = 1e-4  # of the largest logit; both sides call the same functions of t
 
 def replay(graph: Sequence[Node], tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
     """What a graph gives for a batch, one call of torch per node."""
-    values = {INPUT: x}
-    for node in graph:
-        inputs = [values[name] for name in node.inputs]
-        values[node.output] = OPERATIONS[node.op].torch(functional, inputs, roles(node, tensors), node.attributes)
-    return values[graph[-1].output]
+    result: torch.Tensor = by_torch(functional, graph, tensors, x)
+    return result
 
 
 @torch.no_grad()

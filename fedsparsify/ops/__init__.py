@@ -21,7 +21,7 @@ _found = sorted((module.OPERATION for module in _modules if hasattr(module, "OPE
 OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _found}
 ACTIVATIONS = tuple(operation for operation in _found if isinstance(operation, Activation))  # the engine numbers them
 
-__all__ = ["ACTIVATIONS", "OPERATIONS", "Operation", "constants_of", "reference", "roles", "shapes_of"]
+__all__ = ["ACTIVATIONS", "OPERATIONS", "Operation", "by_torch", "constants_of", "reference", "roles", "shapes_of"]
 
 
 def roles(node: Node, tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,4 +58,13 @@ def reference(graph: Sequence[Node], tensors: Mapping[str, Any], x: Any) -> Any:
     for node in graph:
         inputs = [values[name] for name in node.inputs]
         values[node.output] = OPERATIONS[node.op].reference(inputs, roles(node, tensors), node.attributes)
+    return values[graph[-1].output]
+
+
+def by_torch(functional: Any, graph: Sequence[Node], tensors: Mapping[str, Any], x: Any) -> Any:
+    """What a graph gives for a batch, by torch.nn.functional, which is handed in."""
+    values = {INPUT: x}
+    for node in graph:
+        inputs = [values[name] for name in node.inputs]
+        values[node.output] = OPERATIONS[node.op].torch(functional, inputs, roles(node, tensors), node.attributes)
     return values[graph[-1].output]
