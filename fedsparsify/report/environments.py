@@ -242,9 +242,11 @@ def _variant(run: Run, usual: Mapping[str, object]) -> Variant:
     for facts in candidates(Place(data, network, loss)):
         values = fit(RECIPES[run.recipe].column(facts.batch_norm, facts.images), METHODS.get(run.method), named)
         values.pop("rounds", None)  # of the environment
-        rate = values.pop("lr", None)
-        if callable(rate) and _trained_with(run, "optimizer") == "sgd":  # the only one that it sets the rate of
-            values["lr"] = rate({"lr": preset_of(data).lr, "momentum": _trained_with(run, "momentum")})
+        usually = {**vars(preset_of(data)), "momentum": _trained_with(run, "momentum")}
+        for name in [name for name, value in values.items() if callable(value)]:  # it follows from the usual value
+            follows = values.pop(name)
+            if _trained_with(run, "optimizer") == "sgd":  # the only one that a recipe sets rates and batches of
+                values[name] = follows(usually)
         variants.append(_special(run, usual, values))
     return min(variants, key=len)
 
