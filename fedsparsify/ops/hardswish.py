@@ -29,5 +29,11 @@ class Hardswish(Activation):
         f32 = m.f32
         return lambda x, slope: x * min(max(x + f32(3), f32(0)), f32(6)) * f32(1 / 6)
 
+    @staticmethod
+    def vector(e: Any, x: Any) -> Any:
+        """The same of a vector, for the engine's convolutions, by an emitter of vector code."""
+        bent = e.clamp(e.builder.fadd(x, e.constant(3.0)), e.constant(0.0), e.constant(6.0))
+        return e.builder.fmul(e.builder.fmul(x, bent), e.constant(float(np.float32(1 / 6))))
+
 
 OPERATION = Hardswish()

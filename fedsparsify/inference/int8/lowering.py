@@ -130,7 +130,7 @@ class IntRowWriter(RowWriter):
         return [made]
 
     def _write_step(self, step: Step, storages: dict[str, Storage], sample: int) -> None:
-        fused = isinstance(step, Pool) and self._pools.get(step.inputs[0]) is step
+        fused = isinstance(step, Pool) and self._included.get(step.inputs[0]) is step
         if not isinstance(step, Pool) or fused:
             super()._write_step(step, storages, sample)
             return
@@ -161,7 +161,8 @@ class IntRowWriter(RowWriter):
         choice, into = self._choices[step.name], View.of(pooled or target)
         self.expect(packing_bytes(choice, step, self.block.lanes), f"layer {step.name!r}")
         none = np.zeros(step.weight.shape[0], np.int64)
-        pool = self._pool(self._pools[step.name]) if pooled else None
+        included = self._included.get(step.name)
+        pool = self._pool(included) if pooled and isinstance(included, Pool) else None
         after = (pool.factor, pool.shift) if pool else (none, none)
         numbers, views = self._network.numbers[step.name], (View.of(source), into)
         output = self._network.channels[step.name]

@@ -38,7 +38,7 @@ def _lines(
         x, places, at = arena + 4 * op.source + k * vector, indices + 4 * (op.places + k), stream + 4 * op.stream
         for block in range(op.input_blocks):
             out, partial = arena + 4 * op.target, arena + 4 * op.workspace
-            first, last = int(block == 0), int(block == op.input_blocks - 1)
+            first, last = int(block == 0), int(block == op.input_blocks - 1) * (1 + 2 * op.hardswish)
             for o in range(op.channels):
                 at = pointwise_tile(width, vectors, x, at, partial, first, last, bias[o], out, places, op.low, op.high)
                 out += 4 * op.target_channel

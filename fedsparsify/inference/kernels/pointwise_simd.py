@@ -13,7 +13,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from ...native.simd import F32, I32, I64, Emitter, Values, sides
-from .sparse_simd import begin
+from ...ops.hardswish import Hardswish
+from .sparse_simd import HARDSWISH, begin, ends_as
 
 
 @intrinsic
@@ -23,7 +24,7 @@ def pointwise_tile(  # type: ignore[no-untyped-def]
     """One output channel of some vectors from x on, over one visit of the stream (see weight_streams.sparse_stream).
 
     Starts from the bias if `first`, else from `partial`; ends clamped at `out` plus the byte offsets in `places` if
-    `last`, else in `partial`. Returns the address after the visit.
+    `last`, as `sparse_simd.end` says, else in `partial`. Returns the address after the visit.
     """
     lanes, count = sides(width, vectors)
 
@@ -41,12 +42,16 @@ def pointwise_tile(  # type: ignore[no-untyped-def]
             made = [e.fma(weight, e.load(e.at(base, k * e.bytes)), total) for k, total in enumerate(sums)]
             return [*made, e.at(at, 8)]
 
-        def finished() -> Values:
+        def stored(then: Any) -> Values:
             bounds = e.splat(low), e.splat(high)
             for k, total in enumerate(sums):
                 place = builder.sext(e.load(e.at(places, 4 * k), I32), I64)
-                e.store(e.clamp(total, *bounds), builder.add(out, place))
+                e.store(then(e, e.clamp(total, *bounds)), builder.add(out, place))
             return []
+
+        def finished() -> Values:
+            bent = ends_as(e, last, HARDSWISH)
+            return e.either(bent, lambda: stored(Hardswish.vector), lambda: stored(lambda _, value: value))
 
         def keep() -> Values:
             for total, address in zip(sums, scratch, strict=True):

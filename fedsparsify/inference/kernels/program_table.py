@@ -66,7 +66,7 @@ WORDS: tuple[tuple[str, ...], ...] = (
     ("params",),
     ("offsets", "pairs", "halo", "lane_mask", "windows", "places"),  # where a table begins in the program's indices
     ("taps", "vectors", "pair_count", "samples", "outside_count", "factor_count", "arrivals"),
-    ("pairs_per_sample",),
+    ("pairs_per_sample", "hardswish"),
     ("pooled", "prefetch", "frame_rows", "mean", "activation", "product"),
     ("corner", "scratch"),  # from the first output's position to the first input that it reads; working memory
 )

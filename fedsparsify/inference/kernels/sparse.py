@@ -71,7 +71,7 @@ def _sparse_tiles(
                         at,
                         partial,
                         int(block == 0),
-                        int(block == op.input_blocks - 1) * side,
+                        int(block == op.input_blocks - 1) * (side + 2 * op.hardswish),
                         bias[o],
                         out,
                         4 * op.target_row,

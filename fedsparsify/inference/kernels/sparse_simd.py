@@ -9,7 +9,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from ...native.simd import F32, I32, I64, Emitter, Values, grid, sides
+from ...ops.hardswish import Hardswish
 
+PLAIN, POOLED, HARDSWISH = 1, 2, 3  # how the last visit of a channel ends
 IN_FLIGHT = 8  # additions under way at a time that hide the latency of one
 
 
@@ -30,16 +32,16 @@ def begin(e: Emitter, first: Any, bias: Any, scratch: Values) -> Values:
 
 
 def end(e: Emitter, last: Any, sums: Values, scratch: Values, tile: Tile, low: Any, high: Any) -> None:
-    """Sums at the end of a visit: clamped and stored in a channel's last one, else kept in `scratch`.
+    """Sums at the end of a visit: clamped and stored in a channel's last one, else (`last` is 0) kept in `scratch`.
 
-    Where `last` is two, only the largest of 2 × 2 sums go to their addresses, scaled and shifted.
+    POOLED: only the largest of 2 × 2 sums go to their addresses, scaled and shifted. HARDSWISH: it is taken of them.
     """
     bounds, step = (e.splat(low), e.splat(high)), ir.Constant(I64, e.bytes)
 
-    def whole() -> Values:
+    def whole(then: Any = lambda e, value: value) -> Values:
         addresses = grid(e, tile.address, tile.row, step, tile.height, tile.breadth)
         for value, address in zip(sums, addresses, strict=True):
-            e.store(e.clamp(value, *bounds), address)
+            e.store(then(e, e.clamp(value, *bounds)), address)
         return []
 
     def pooled() -> Values:
@@ -51,7 +53,8 @@ def end(e: Emitter, last: Any, sums: Values, scratch: Values, tile: Tile, low: A
 
     def finished() -> Values:
         even = tile.height % 2 == tile.breadth % 2 == 0
-        return e.either(e.builder.sub(last, ir.Constant(I64, 1)), pooled, whole) if even else whole()
+        others = (lambda: e.either(ends_as(e, last, POOLED), pooled, whole)) if even else whole
+        return e.either(ends_as(e, last, HARDSWISH), lambda: whole(Hardswish.vector), others)
 
     def keep() -> Values:
         for total, address in zip(sums, scratch, strict=True):
@@ -59,6 +62,11 @@ def end(e: Emitter, last: Any, sums: Values, scratch: Values, tile: Tile, low: A
         return []
 
     e.either(last, finished, keep)
+
+
+def ends_as(e: Emitter, last: Any, way: int) -> Any:
+    """Whether a visit ends in a way, as an integer."""
+    return e.builder.zext(e.builder.icmp_signed("==", last, ir.Constant(I64, way)), I64)
 
 
 def total_of(e: Emitter, sums: Values, tile: int) -> Values:

@@ -10,6 +10,7 @@ from math import prod
 
 from ..frontend.steps import Add, Flatten, Pool, Step
 from .levels import Level
+from .pools import Included
 from .storage import Storage
 from .strips import Chain
 
@@ -67,7 +68,7 @@ def allocate(
     storages: dict[str, Storage],
     floats: int,
     workers: int,
-    pools: Mapping[str, Pool],
+    included: Mapping[str, Included],
     chains: Sequence[Chain] = (),
 ) -> int:
     """Give each value of a level an offset from `floats` on; returns the first float after them.
@@ -75,7 +76,7 @@ def allocate(
     A value may reuse the memory of one that no later step reads, with two exceptions. Where lanes are whole images, the
     zeros around a value are written once and must stay. Where several workers run, one may still read what another no
     longer needs; each has a band of its own, or a copy of what has a halo, of a gate or of a strip. The output of a
-    convolution that includes the pool after it needs no memory. What a chain of strips reads and makes is in use until
+    convolution that includes the step after it needs no memory. What a chain of strips reads and makes is in use until
     its end.
     """
     free: list[tuple[int, int]] = []  # (size, offset)
@@ -101,8 +102,8 @@ def allocate(
     for name in storages:
         if name not in steps:
             take(name)
-    reads = {step.name: step.inputs for step in level.steps if step.name not in pools}
-    reads |= {pool.name: steps[name].inputs for name, pool in pools.items() if name in steps}
+    reads = {step.name: step.inputs for step in level.steps if step.name not in included}
+    reads |= {step.name: steps[name].inputs for name, step in included.items() if name in steps}
     ends = {step.name: chain.steps[-1].name for chain in chains for step in chain.steps}
     numbers = {name: k for k, name in enumerate(reads)}
     last_read = {read: numbers[ends.get(name, name)] for name, names in reads.items() for read in names}

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from math import prod
 
 from ..frontend.fusion import Shape
-from ..frontend.steps import Conv, Pool, Step
+from ..frontend.steps import Conv, Step
 from ..kernels.program_table import Kind
 from .arena import LINE_FLOATS, allocate, place_strips
 from .levels import Level, inputs_of
+from .pools import Included
 from .storage import Storage, check_offsets, storages_of
 from .strips import Chain, chains_of
 
@@ -49,20 +50,22 @@ class NetworkLayout:
         for level, storages in zip(self.levels, self.storages, strict=True):
             check_offsets(level, storages)
 
-    def divide_in_strips(self, kinds: Mapping[str, Kind], steps: Sequence[Step], pools: Mapping[str, Pool]) -> None:
+    def divide_in_strips(
+        self, kinds: Mapping[str, Kind], steps: Sequence[Step], included: Mapping[str, Included]
+    ) -> None:
         """Find the steps that are computed strip by strip; of the values between only a strip is stored."""
         for number, (level, storages) in enumerate(zip(self.levels, self.storages, strict=True)):
-            self.chains[number] = chains_of(level, storages, kinds, steps, pools)
+            self.chains[number] = chains_of(level, storages, kinds, steps, included)
             for chain in self.chains[number]:
                 for name in chain.between:
                     storages[name].strip = chain.channels
 
-    def allocate(self, pools: Mapping[str, Pool]) -> None:
-        """Give each value its offset in the arena; `pools` are those that convolutions include."""
+    def allocate(self, included: Mapping[str, Included]) -> None:
+        """Give each value its offset in the arena; some steps are included in convolutions."""
         self.floats = max(LINE_FLOATS, self.block.lanes)  # a guard: shifted reads may begin one vector early
         self.floats = place_strips(self.levels, self.storages, self.chains, self.floats, self.block.workers)
         for level, storages, chains in zip(self.levels, self.storages, self.chains, strict=True):
-            self.floats = allocate(level, storages, self.floats, self.block.workers, pools, chains)
+            self.floats = allocate(level, storages, self.floats, self.block.workers, included, chains)
 
     @property
     def largest(self) -> str:

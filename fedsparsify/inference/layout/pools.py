@@ -1,6 +1,7 @@
-"""Rewrites of steps around pools, before storage is decided.
+"""Rewrites of steps around pools, before storage is decided, and what convolutions may include.
 
-Input: steps. Output: steps in which each value has one fill outside of the image; pools that convolutions may include.
+Input: steps. Output: steps in which each value has one fill outside of the image; pools and activations, by the
+convolution before them.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
-from ..frontend.steps import Affine, Conv, Pool, Step
+from ...ops.hardswish import Hardswish
+from ..frontend.steps import Activation, Affine, Conv, Pool, Step
 from .levels import Level
 
 
@@ -30,9 +33,24 @@ def separate_fills(steps: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(made)
 
 
+Included: TypeAlias = Pool | Activation  # a step that a convolution includes
+
+
 def fusable_pools(level: Level, steps: Sequence[Step]) -> dict[str, Pool]:
     """Pools that a convolution may include, by the convolution's name: nothing else reads its output."""
-    pools = (step for step in level.steps if isinstance(step, Pool) and step.bare)
-    made = {step.name for step in level.steps if isinstance(step, Conv)}
+    pools = [step for step in level.steps if isinstance(step, Pool) and step.bare]
+    alone = _only_readers(level, steps)
+    return {pool.inputs[0]: pool for pool in pools if pool.inputs[0] in alone}
+
+
+def fusable_activations(level: Level, steps: Sequence[Step]) -> dict[str, Activation]:
+    """The same of activations that kernels of convolutions have code for."""
+    bends = [step for step in level.steps if isinstance(step, Activation) and step.operation == Hardswish.name]
+    alone = _only_readers(level, steps)
+    return {step.inputs[0]: step for step in bends if step.inputs[0] in alone}
+
+
+def _only_readers(level: Level, steps: Sequence[Step]) -> set[str]:
+    """Names of a level's convolutions whose output is read by one step."""
     reads = Counter(name for step in steps for name in step.inputs)
-    return {pool.inputs[0]: pool for pool in pools if pool.inputs[0] in made and reads[pool.inputs[0]] == 1}
+    return {step.name for step in level.steps if isinstance(step, Conv) and reads[step.name] == 1}

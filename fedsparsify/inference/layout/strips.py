@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ..frontend.steps import Activation, Affine, Conv, Pool, Step
 from ..kernels.program_table import Kind
 from .levels import Level
+from .pools import Included
 from .storage import Storage
 
 STRIP_BYTES = 256 * 1024  # of the values between, which share the second-level cache with what the chain reads
@@ -25,15 +26,11 @@ STREAMED = (Kind.SPARSE, Kind.POINTWISE)
 
 
 class Chain(NamedTuple):
-    """Steps that are computed strip by strip, and the channels of a strip."""
+    """Steps that are computed strip by strip, the channels of a strip, and the values that only the chain reads."""
 
     steps: tuple[Step, ...]
     channels: int
-
-    @property
-    def between(self) -> tuple[str, ...]:
-        """Values that only the chain reads."""
-        return tuple(step.name for step in self.steps[:-1])
+    between: tuple[str, ...]
 
 
 def chains_of(
@@ -41,29 +38,29 @@ def chains_of(
     storages: Mapping[str, Storage],
     kinds: Mapping[str, Kind],
     steps: Sequence[Step],
-    pools: Mapping[str, Pool],
+    included: Mapping[str, Included],
 ) -> list[Chain]:
-    """The chains of a level whose values between do not fit the nearest caches; `pools` are part of convolutions."""
+    """The chains of a level whose values between do not fit the nearest caches; convolutions include some steps."""
     reads = Counter(name for step in steps for name in step.inputs)
     apart = {step.name for step in level.steps if reads[step.name] != 1 or step.name == steps[-1].name}
-    apart |= pools.keys()
+    apart |= {name for name, step in included.items() if isinstance(step, Pool)}
     found: list[Chain] = []
     run: list[Step] = []
     for step in (*level.steps, None):
         if run and (step is None or not _continues(run[-1], step, kinds, apart, level)):
-            found += _strips(run, storages)
+            found += _strips(run, storages, included)
             run = []
         if step is not None and (run or (level.bands == 1 and _begins(step, kinds, level))):
             run.append(step)
     return found
 
 
-def _strips(run: Sequence[Step], storages: Mapping[str, Storage]) -> list[Chain]:
+def _strips(run: Sequence[Step], storages: Mapping[str, Storage], included: Mapping[str, Included]) -> list[Chain]:
     """A run of steps as a chain, if strips are worth it."""
-    between = [storages[step.name] for step in run[:-1]]
+    between = tuple(step.name for step in run[:-1] if step.name not in included)
     total = storages[run[0].name].shape[0]
-    channels = max(LEAST_CHANNELS, STRIP_BYTES // max(1, sum(4 * storage.channel for storage in between)))
-    return [Chain(tuple(run), channels)] if between and channels < total else []
+    channels = max(LEAST_CHANNELS, STRIP_BYTES // max(1, sum(4 * storages[name].channel for name in between)))
+    return [Chain(tuple(run), channels, between)] if between and channels < total else []
 
 
 def _begins(step: Step, kinds: Mapping[str, Kind], level: Level) -> bool:

@@ -15,11 +15,11 @@ from ..layout.bands import in_bands
 from ..layout.levels import Level, levels_of
 from ..layout.memory_budget import MemoryBudget
 from ..layout.network_layout import NetworkLayout, SampleBlock
-from ..layout.pools import fusable_pools
+from ..layout.pools import Included, fusable_activations, fusable_pools
 from ..layout.storage import Storage, named
 from ..layout.strips import chains_of
 from .autotune import measure
-from .kernel_choice import KernelChoice, can_pool, choose
+from .kernel_choice import KernelChoice, can_bend, can_pool, choose
 from .packed_layers import pack, packing_bytes
 from .row_writer import RowWriter
 
@@ -52,15 +52,25 @@ class ProgramBuilder:
         kinds = {name: choice.kind for name, choice in self.choices.items()}
         if block.workers > 1 and block.single and not self._has_depthwise_chains(layout, kinds):
             layout = self._lay_out(in_bands(layout.levels, self.shapes, block.lanes, block.workers, kinds))
-        pools = {name: pool for level in layout.levels for name, pool in fusable_pools(level, self.steps).items()}
-        for step, _, target in layout.convolutions():
-            if step.name in pools and not can_pool(self.choices[step.name], step, target):
-                del pools[step.name]
-        layout.divide_in_strips(kinds, self.steps, pools)
-        layout.allocate(pools)
-        writer = RowWriter(layout, self.shapes, self.steps[-1].name, self.choices, pools, self.memory)
+        included = self._included(layout)
+        layout.divide_in_strips(kinds, self.steps, included)
+        layout.allocate(included)
+        writer = RowWriter(layout, self.shapes, self.steps[-1].name, self.choices, included, self.memory)
         writer.write()
         return writer
+
+    def _included(self, layout: NetworkLayout) -> dict[str, Included]:
+        """The steps that convolutions include, by the convolution's name."""
+        found: dict[str, Included] = {}
+        for level, storages in zip(layout.levels, layout.storages, strict=True):
+            layers = {step.name: step for step in level.steps if isinstance(step, Conv)}
+            for name, pool in fusable_pools(level, self.steps).items():
+                if can_pool(self.choices[name], layers[name], storages[name]):
+                    found[name] = pool
+            for name, step in fusable_activations(level, self.steps).items():
+                if can_bend(self.choices[name], storages[name], storages[step.name]):
+                    found[name] = step
+        return found
 
     def _has_depthwise_chains(self, layout: NetworkLayout, kinds: Mapping[str, Kind]) -> bool:
         """Whether the first level has wide layers that are computed strip by strip, which bands are not."""

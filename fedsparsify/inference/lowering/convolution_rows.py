@@ -49,6 +49,7 @@ class SparseRow(StreamRow, PoolingRow):
     stride: Pair  # floats between the inputs of two outputs
     tile: int  # the number in kernels/tiles.py
     input_blocks: int  # of input channels
+    hardswish: bool = False  # whether it is taken of the outputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,7 @@ class PointwiseRow(StreamRow):
     tile_vectors: int
     places: int = 0  # where the table of the outputs' byte offsets lies in the indices
     input_blocks: int  # of input channels
+    hardswish: bool = False  # whether it is taken of the outputs
 
 
 @dataclass(frozen=True, kw_only=True)

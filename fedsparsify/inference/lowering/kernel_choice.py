@@ -77,6 +77,12 @@ def can_pool(choice: KernelChoice, step: Conv, target: Storage) -> bool:
     return choice.kind in (Kind.WINOGRAD, Kind.SMALL, Kind.SPARSE) and not any(side % 2 for side in sides)
 
 
+def can_bend(choice: KernelChoice, target: Storage, into: Storage) -> bool:
+    """Whether a kernel can take an activation of its outputs, and write them to the activation's storage."""
+    alike = (target.grid, target.block, target.bands) == (into.grid, into.block, into.bands)
+    return choice.kind in (Kind.SPARSE, Kind.POINTWISE) and alike and not target.gate and not into.private
+
+
 def _dense_choice(step: Conv, target: Storage, depth: int) -> KernelChoice | None:
     """A dense kernel, where there is one that the sparse kernel does not match at full density.
 

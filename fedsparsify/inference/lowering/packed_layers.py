@@ -53,6 +53,11 @@ class PackedLayer:
         row = replace(self.row, pooled=True, target=target)
         return replace(self, row=row, params=np.concatenate([bias, scale, shift, rest]))
 
+    def with_hardswish(self) -> PackedLayer:
+        """The same with the activation after it, to whose storage it writes."""
+        assert isinstance(self.row, (SparseRow, PointwiseRow))
+        return replace(self, row=replace(self.row, hardswish=True))
+
 
 def pack(choice: KernelChoice, step: Conv, source: Storage, target: Storage) -> PackedLayer:
     """A convolution, or a part of one, packed for the chosen kernel."""

@@ -1,6 +1,6 @@
 """From steps and their layout to rows: level by level, step by step.
 
-Input: the layout of a network, the kernel chosen for each convolution, and the pools that convolutions include. Output:
+Input: the layout of a network, the kernel chosen for each convolution, and the steps that convolutions include. Output:
 the rows of every worker and their constants, in `ProgramRows`.
 """
 
@@ -37,6 +37,7 @@ from ..layout.gates import images_of
 from ..layout.levels import inputs_of
 from ..layout.memory_budget import MemoryBudget
 from ..layout.network_layout import NetworkLayout
+from ..layout.pools import Included
 from ..layout.storage import Storage
 from ..layout.strips import Chain
 from .convolution_rows import ConvolutionRow, OffsetsRow, PointwiseRow, StreamRow
@@ -75,11 +76,11 @@ class RowWriter(ProgramRows):
         shapes: Mapping[str, Shape],
         output: str,
         choices: Mapping[str, KernelChoice],
-        pools: Mapping[str, Pool],
+        included: Mapping[str, Included],
         memory: MemoryBudget,
     ) -> None:
         super().__init__(layout.block, layout.floats, memory)
-        self.layout, self._output, self._choices, self._pools = layout, output, choices, pools
+        self.layout, self._output, self._choices, self._included = layout, output, choices, included
         self._later = layout.later_readers()
         convolutions = [step for step, _, _ in layout.convolutions() if step.groups > 1]
         # Input channels per group of what reads a value.
@@ -164,9 +165,12 @@ class RowWriter(ProgramRows):
         reads, writes, block = View.of(source), View.of(target), target.block
         match step:
             case Conv():
-                pool = self._pools.get(step.name)
-                self._write_convolution(step, source, target, storages[pool.name] if pool else None, sample)
-            case Pool() if self._pools.get(step.inputs[0]) is step:
+                after = self._included.get(step.name)
+                if isinstance(after, Activation):
+                    target = storages[after.name]
+                pooled = storages[after.name] if isinstance(after, Pool) else None
+                self._write_convolution(step, source, target, pooled, sample)
+            case Pool() | Activation() if self._included.get(step.inputs[0]) is step:
                 return  # the convolution includes it
             case Pool() if target.gate:
                 self._write_mean(step, source, target, sample)
@@ -341,10 +345,12 @@ class RowWriter(ProgramRows):
         """The row of some output channels, whose weights are packed and added to the constants."""
         choice, part = self._choices[step.name], step.part(first, last)
         self.expect(packing_bytes(choice, part, self.block.lanes), f"layer {step.name!r}")
-        layer = pack(choice, part, source, target)
-        if pooled:
-            scale, shift = np.split(_scaling_of(self._pools[step.name].affine, first, last), 2)
+        layer, after = pack(choice, part, source, target), self._included.get(step.name)
+        if pooled and isinstance(after, Pool):
+            scale, shift = np.split(_scaling_of(after.affine, first, last), 2)
             layer = layer.with_pool(scale, shift, View.of(pooled))
+        if isinstance(after, Activation):
+            layer = layer.with_hardswish()
         row = self._add_constants(layer)
         return replace(row, target=row.target.moved(first))
 
