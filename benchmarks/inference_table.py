@@ -42,9 +42,9 @@ def cells(paths: Iterable[str]) -> list[dict[str, Any]]:
 def goal(cell: dict[str, Any]) -> float | None:
     """The ratio that a cell should reach, if any was set."""
     network = next((name for name, _ in GOALS if name in cell["model"]), "")
-    sparsity = next((k for k, text in enumerate(("0.9", "0.95", "0.99")) if cell["model"].endswith(f"-{text}")), None)
-    goals = GOALS.get((network, cell["batch"]))
-    return None if goals is None or sparsity is None else goals[sparsity]
+    sparsity, goals = cell["model"].rpartition("-")[2], GOALS.get((network, cell["batch"]))
+    names = {"0.9": 0, "0.90": 0, "0.95": 1, "0.99": 2}
+    return None if goals is None or sparsity not in names else goals[names[sparsity]]
 
 
 def rows(table: list[list[str]]) -> None:
