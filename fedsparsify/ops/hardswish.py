@@ -32,8 +32,8 @@ class Hardswish(Activation):
     @staticmethod
     def vector(e: Any, x: Any) -> Any:
         """The same of a vector, for the engine's convolutions, by an emitter of vector code."""
-        bent = e.clamp(e.builder.fadd(x, e.constant(3.0)), e.constant(0.0), e.constant(6.0))
-        return e.builder.fmul(e.builder.fmul(x, bent), e.constant(float(np.float32(1 / 6))))
+        factor = e.clamp(e.builder.fadd(x, e.constant(3.0)), e.constant(0.0), e.constant(6.0))
+        return e.builder.fmul(e.builder.fmul(x, factor), e.constant(float(np.float32(1 / 6))))
 
 
 OPERATION = Hardswish()

@@ -13,7 +13,7 @@ from fedsparsify.inference import planner
 from fedsparsify.inference.lowering import builder
 
 
-def bent(kernel: int, stride: int) -> nn.Module:
+def with_hardswish(kernel: int, stride: int) -> nn.Module:
     """Hardswish after a 3 × 3, a 1 × 1 and a depthwise layer; the last one's output is read twice."""
     depthwise = nn.Conv2d(24, 24, kernel, stride, kernel // 2, groups=24)
     stem = nn.Conv2d(3, 10, 3, 2, 1), nn.Hardswish()
@@ -25,12 +25,12 @@ class Twice(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer, self.bend, self.last = nn.Conv2d(24, 9, 1), nn.Hardswish(), nn.Linear(9, 4)
+        self.layer, self.activation, self.last = nn.Conv2d(24, 9, 1), nn.Hardswish(), nn.Linear(9, 4)
         self.mean = nn.AdaptiveAvgPool2d(1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.layer(x)
-        return self.last(self.mean(x + self.bend(x)).flatten(1))
+        return self.last(self.mean(x + self.activation(x)).flatten(1))
 
 
 def activation_rows(text: str) -> int:
@@ -45,7 +45,7 @@ def test_the_bits_are_those_of_a_step_of_its_own(
     lanes: int, side: int, kernel: int, stride: int, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    module = enliven(bent(kernel, stride), 0.5)
+    module = enliven(with_hardswish(kernel, stride), 0.5)
     samples = np.random.default_rng(0).normal(size=(batch, 3, side, side)).astype(np.float32) * 3
     samples[0, 0, 2, 3] = np.nan
     included = engine_of(module, lanes, kernels="sparse")
@@ -60,7 +60,7 @@ def test_the_bits_are_those_of_a_step_of_its_own(
 
 def test_workers_share_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    module = enliven(bent(5, 1), 0.5)
+    module = enliven(with_hardswish(5, 1), 0.5)
     samples = np.random.default_rng(0).normal(size=(1, 3, 96, 96)).astype(np.float32)
     expected = engine_of(module, threads=1, kernels="sparse").run(samples)
     monkeypatch.setattr(planner, "SHARED_VECTORS", 0)

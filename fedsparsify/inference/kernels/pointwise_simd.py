@@ -50,8 +50,8 @@ def pointwise_tile(  # type: ignore[no-untyped-def]
             return []
 
         def finished() -> Values:
-            bent = ends_as(e, last, HARDSWISH)
-            return e.either(bent, lambda: stored(Hardswish.vector), lambda: stored(lambda _, value: value))
+            activated = ends_as(e, last, HARDSWISH)
+            return e.either(activated, lambda: stored(Hardswish.vector), lambda: stored(lambda _, value: value))
 
         def keep() -> Values:
             for total, address in zip(sums, scratch, strict=True):

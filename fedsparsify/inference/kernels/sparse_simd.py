@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 from ...native.simd import F32, I32, I64, Emitter, Values, grid, sides
 from ...ops.hardswish import Hardswish
 
-PLAIN, POOLED, HARDSWISH = 1, 2, 3  # how the last visit of a channel ends
+POOLED, HARDSWISH = 2, 3  # how the last visit of a channel ends; 1: neither
 IN_FLIGHT = 8  # additions under way at a time that hide the latency of one
 
 
@@ -34,7 +34,7 @@ def begin(e: Emitter, first: Any, bias: Any, scratch: Values) -> Values:
 def end(e: Emitter, last: Any, sums: Values, scratch: Values, tile: Tile, low: Any, high: Any) -> None:
     """Sums at the end of a visit: clamped and stored in a channel's last one, else (`last` is 0) kept in `scratch`.
 
-    POOLED: only the largest of 2 × 2 sums go to their addresses, scaled and shifted. HARDSWISH: it is taken of them.
+    POOLED: only the largest of 2 × 2 sums go to their addresses, scaled and shifted. HARDSWISH: of what was clamped.
     """
     bounds, step = (e.splat(low), e.splat(high)), ir.Constant(I64, e.bytes)
 

@@ -44,10 +44,10 @@ def fusable_pools(level: Level, steps: Sequence[Step]) -> dict[str, Pool]:
 
 
 def fusable_activations(level: Level, steps: Sequence[Step]) -> dict[str, Activation]:
-    """The same of activations that kernels of convolutions have code for."""
-    bends = [step for step in level.steps if isinstance(step, Activation) and step.operation == Hardswish.name]
+    """Activations that a convolution may include, by its name: those that the sparse kernels have code for."""
+    found = [step for step in level.steps if isinstance(step, Activation) and step.operation == Hardswish.name]
     alone = _only_readers(level, steps)
-    return {step.inputs[0]: step for step in bends if step.inputs[0] in alone}
+    return {step.inputs[0]: step for step in found if step.inputs[0] in alone}
 
 
 def _only_readers(level: Level, steps: Sequence[Step]) -> set[str]:

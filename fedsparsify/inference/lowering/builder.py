@@ -19,7 +19,7 @@ from ..layout.pools import Included, fusable_activations, fusable_pools
 from ..layout.storage import Storage, named
 from ..layout.strips import chains_of
 from .autotune import measure
-from .kernel_choice import KernelChoice, can_bend, can_pool, choose
+from .kernel_choice import KernelChoice, can_activate, can_pool, choose
 from .packed_layers import pack, packing_bytes
 from .row_writer import RowWriter
 
@@ -68,7 +68,7 @@ class ProgramBuilder:
                 if can_pool(self.choices[name], layers[name], storages[name]):
                     found[name] = pool
             for name, step in fusable_activations(level, self.steps).items():
-                if can_bend(self.choices[name], storages[name], storages[step.name]):
+                if can_activate(self.choices[name], storages[name], storages[step.name]):
                     found[name] = step
         return found
 

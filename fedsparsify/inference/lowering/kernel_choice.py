@@ -77,7 +77,7 @@ def can_pool(choice: KernelChoice, step: Conv, target: Storage) -> bool:
     return choice.kind in (Kind.WINOGRAD, Kind.SMALL, Kind.SPARSE) and not any(side % 2 for side in sides)
 
 
-def can_bend(choice: KernelChoice, target: Storage, into: Storage) -> bool:
+def can_activate(choice: KernelChoice, target: Storage, into: Storage) -> bool:
     """Whether a kernel can take an activation of its outputs, and write them to the activation's storage."""
     alike = (target.grid, target.block, target.bands) == (into.grid, into.block, into.bands)
     return choice.kind in (Kind.SPARSE, Kind.POINTWISE) and alike and not target.gate and not into.private
