@@ -1,4 +1,4 @@
-"""The way from steps to rows: layout, kernel choice, bands, fused pools, arena, rows.
+"""The way from steps to rows: layout, kernel choice, bands, what convolutions include, arena, rows.
 
 Input: steps, the shapes of their values, and the block of samples. Output: a `RowWriter` that holds the rows of every
 worker and the constant pools.
