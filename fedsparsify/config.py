@@ -45,7 +45,8 @@ class RunConfig(MergeSettings, Training):
     usual rate, falling along a cosine, with LAMP scores, a purge that ends at 0.6 of the rounds, and momentum at the
     server. A network with batch norm is trained at up to four times the usual rate, with magnitudes, a purge that
     starts faster, ends at three quarters of the rounds and spares the norms, running variances of all samples, at most
-    100 rounds, and augmented samples where these are colour images of at least 32 pixels a side.
+    100 rounds, augmented samples where these are colour images of at least 32 pixels a side, and, where it has more
+    than ten million parameters, weight decay, smoothed labels and a higher bound on the rate.
 
     Where a setting takes a name, Python may give the object: `data` a `Dataset`, arrays or data sets as `as_dataset`
     takes them, or a function that returns them; `network` a function that makes a module, a class, or a module, which
@@ -160,8 +161,6 @@ class RunConfig(MergeSettings, Training):
             known = settings(kind)
             table = {name: value for name, value in table.items() if value != known[name].default}
         named |= {f"method.{name}": value for name, value in table.items()}
-        if self.optimizer != "sgd":
-            named = {"lr": None, "batch_size": None} | named  # a recipe's rates, and the batches they suit, are of SGD
         place = Place(self.data, self.network or usual["network"], self.loss, tuple(self.shape), self.classes)
         found = chosen(self.recipe, named, kind, place)
         taken = {**usual, **named}

@@ -5,7 +5,8 @@
 the usual rate, falling along a cosine, with LAMP scores, a purge that ends at 0.6 of the rounds, and momentum at the
 server. A network with batch norm is trained at up to four times the usual rate, with magnitudes, a purge that starts
 faster, ends at three quarters of the rounds and spares the norms, running variances of all samples, at most 100 rounds,
-and augmented samples where these are colour images of at least 32 pixels a side.
+augmented samples where these are colour images of at least 32 pixels a side, and, where it has more than ten million
+parameters, weight decay, smoothed labels and a higher bound on the rate.
 
 In: a recipe's name and what a run names. Out: values for the settings that it does not name.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from .data import DATASETS, load_samples
@@ -77,6 +78,15 @@ class AtMost:
 
 
 @dataclass(frozen=True)
+class Facts:
+    """What a recipe looks at."""
+
+    batch_norm: bool = False
+    images: bool = False  # colour images of at least 32 pixels a side, with one class or some labels each
+    large: bool = False  # more than ten million parameters
+
+
+@dataclass(frozen=True)
 class Recipe:
     """Values of settings, by kind of network; those of the method are called `method.NAME`."""
 
@@ -84,12 +94,13 @@ class Recipe:
     without_batch_norm: Mapping[str, Any] = field(default_factory=dict)
     with_batch_norm: Mapping[str, Any] = field(default_factory=dict)
     images: Mapping[str, Any] = field(default_factory=dict)  # with batch norm: further ones, for colour images
+    large: Mapping[str, Any] = field(default_factory=dict)  # and further ones, for many parameters
 
-    def column(self, batch_norm: bool, images: bool) -> dict[str, Any]:
+    def column(self, facts: Facts) -> dict[str, Any]:
         """The values for a kind of network and samples."""
-        if not batch_norm:
+        if not facts.batch_norm:
             return {**self.without_batch_norm}
-        return {**self.with_batch_norm, **(self.images if images else {})}
+        return {**self.with_batch_norm, **(self.images if facts.images else {}), **(self.large if facts.large else {})}
 
 
 # A setting of a run that stands here has no default of its own (`UNSET` in training/settings.py), so that a value which
@@ -120,6 +131,7 @@ RECIPES: dict[str, Recipe] = {
             "method.statistics": "pooled",
         },
         images={"augment": "pad-crop-flip"},
+        large={"lr": Rate(4, most=0.2), "weight_decay": 0.003, "label_smoothing": 0.1},
     ),
 }
 # A setting that means something only beside another's value: it is left out where that one has another value.
@@ -128,9 +140,15 @@ LEADERS = {
     "method.server_lr": "method.server_optimizer",
     "method.server_momentum": "method.server_optimizer",
 }
+# Values that suit one choice of another setting alone: rates, and the batches and decay that go with them, are of SGD.
+SUITS = dict.fromkeys(("lr", "batch_size", "weight_decay"), ("optimizer", "sgd"))
+SUITS |= {"label_smoothing": ("loss", "cross-entropy")}
 # Our networks, so that a config is read without torch.
 BATCH_NORM = {"fc": False, "cnn": True, "vgg16": True, "resnet18": True, "resnet18-gn": False}
+LARGE = {"vgg16": 0, "resnet18": 0, "cnn": 96}  # pixels a side up to which they have at most `MANY` parameters
+MANY = 10_000_000
 LEAST_SIDE = 32  # pixels of images that are augmented
+KINDS = (Facts(), *(Facts(True, images, large) for images in (False, True) for large in (False, True)))
 
 
 @dataclass(frozen=True)
@@ -142,14 +160,6 @@ class Place:
     loss: str
     shape: tuple[int, ...] = ()
     classes: int = 0
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a recipe looks at."""
-
-    batch_norm: bool
-    images: bool  # colour images of at least 32 pixels a side, with one class or some labels each
 
 
 def chosen(recipe: str, named: Mapping[str, Any], kind: type[Method], place: Place) -> dict[str, Any]:
@@ -164,14 +174,14 @@ def chosen(recipe: str, named: Mapping[str, Any], kind: type[Method], place: Pla
     Raises:
         ConfigError: if the network has to be looked at and cannot be, or if the run names other values for everything.
     """
-    columns = [RECIPES[recipe].column(*pair) for pair in ((False, False), (True, False), (True, True))]
+    columns = [RECIPES[recipe].column(facts) for facts in KINDS]
     fitting = [fit(column, kind, named) for column in columns]
     left = {name for column in fitting for name in column if name not in named}
     if not left:
         _check_effective(recipe, fitting, named)
         return {}
     facts = facts_of(recipe, place, left)
-    column = fit(RECIPES[recipe].column(facts.batch_norm, facts.images), kind, named)
+    column = fit(RECIPES[recipe].column(facts), kind, named)
     return {name: value for name, value in column.items() if name not in named}
 
 
@@ -180,9 +190,19 @@ def fit(column: Mapping[str, Any], kind: type[Method] | None, named: Mapping[str
     taken = {
         name: value
         for name, value in column.items()
-        if not name.startswith("method.") or (kind and _takes(kind, name.removeprefix("method."), named))
+        if (
+            kind and _takes(kind, name.removeprefix("method."), named)
+            if name.startswith("method.")
+            else _suits(name, named)
+        )
     }
     return {name: value for name, value in taken.items() if _follows(name, column, taken, kind, named)}
+
+
+def _suits(name: str, named: Mapping[str, Any]) -> bool:
+    """Whether the run has what a value is meant for."""
+    setting, meant = SUITS.get(name, ("", None))
+    return bool(named.get(setting, meant) == meant)
 
 
 def _takes(kind: type[Method], name: str, named: Mapping[str, Any]) -> bool:
@@ -239,8 +259,9 @@ def facts_of(recipe: str, place: Place, left: Collection[str] = ()) -> Facts:
     except FedSparsifyError as error:
         reason = str(error).rstrip(".")
     raise ConfigError(
-        f"recipe {recipe!r} depends on whether network {place.network!r} has batch norm and data {place.data!r} holds "
-        f"colour images, and these cannot be looked at: {reason}. Or name the settings yourself: "
+        f"recipe {recipe!r} depends on whether network {place.network!r} has batch norm and how large it is, and on "
+        f"whether data {place.data!r} holds colour images, and these cannot be looked at: {reason}. "
+        f"Or name the settings yourself: "
         f"{', '.join(sorted(left))}."
     )
 
@@ -249,17 +270,20 @@ def known_facts(place: Place) -> Facts | None:
     """What the names of our networks and data sets say; None: not enough."""
     batch_norm = BATCH_NORM.get(place.network)
     if batch_norm is False:
-        return Facts(False, False)
+        return Facts()
     shape = place.shape or (DATASETS[place.data].shape if place.data in DATASETS else ())
     if batch_norm is None or not shape:
         return None
-    return Facts(True, _images(shape, targets_of(place.loss) or "classes", 1))
+    least = LARGE[place.network]
+    if least and max(shape) > least:
+        return None
+    return Facts(True, _images(shape, targets_of(place.loss) or "classes", 1), not least)
 
 
 def candidates(place: Place) -> list[Facts]:
     """What may be the facts of a run, as far as names say it."""
     known = known_facts(place)
-    return [known] if known else [Facts(False, False), Facts(True, False), Facts(True, True)]
+    return [known] if known else [*KINDS]
 
 
 def _meant(name: str) -> object:
@@ -276,11 +300,12 @@ def _looked_up(place: Place) -> Facts:
         dataset = load_samples(place.data, targets_of(place.loss))
         shape, outputs, targets, dimensions = dataset.shape, dataset.outputs, dataset.targets, dataset.y_train.ndim
     images = _images(shape, targets, dimensions)
-    if place.network in BATCH_NORM:
-        return Facts(BATCH_NORM[place.network], images)
+    if (known := known_facts(replace(place, shape=shape))) is not None:
+        return replace(known, images=images)
     from .networks import build, has_batch_norm
 
-    return Facts(has_batch_norm(build(place.network, shape, outputs, seed=0)), images)
+    module = build(place.network, shape, outputs, seed=0)
+    return Facts(has_batch_norm(module), images, sum(one.numel() for one in module.parameters()) > MANY)
 
 
 def _images(shape: Any, targets: Targets, dimensions: int) -> bool:

@@ -44,6 +44,8 @@ WITH = {
     "method.exclude": ("norms",),
     "method.statistics": "pooled",
 }
+SMALL = {"weight_decay": 0.0, "label_smoothing": 0.0}
+LARGE = {"weight_decay": 0.003, "label_smoothing": 0.1}
 PAPERS = {"method.score": "magnitude", "method.server_optimizer": "sgd", "method.server_lr": None}
 
 
@@ -60,8 +62,8 @@ def values(config: RunConfig, names) -> dict[str, object]:
     [
         ("digits", WITHOUT | {"rounds": 30, "batch_size": 128, "lr": 0.8, "augment": "none"}),
         ("fashion-mnist", WITHOUT | {"rounds": 200, "batch_size": 128, "lr": 0.16, "augment": "none"}),
-        ("cifar10", WITH | PAPERS | {"rounds": 100, "batch_size": 32, "lr": 0.02, "augment": "pad-crop-flip"}),
-        ("cifar100", WITH | PAPERS | {"rounds": 100, "lr": 0.008, "augment": "pad-crop-flip"}),
+        ("cifar10", WITH | PAPERS | SMALL | {"rounds": 100, "batch_size": 32, "lr": 0.02, "augment": "pad-crop-flip"}),
+        ("cifar100", WITH | PAPERS | LARGE | {"rounds": 100, "lr": 0.02, "augment": "pad-crop-flip"}),
     ],
 )
 def test_plus_on_our_data_sets(data, expected):
@@ -115,6 +117,24 @@ def test_what_is_named_wins_from_everywhere(named, expected, tmp_path):
     lines += [f"{name} = {given!r}" for name, given in method.items()]
     config.write_text("\n".join(['recipe = "plus"', *lines]))
     assert load_config(config) == python
+
+
+def test_large_networks_have_a_column_of_their_own(tmp_path):
+    def plus(network, **more):
+        config = RunConfig(network=network, recipe="plus", **{"data": "cifar100"} | more)
+        return config.lr, config.weight_decay, config.label_smoothing
+
+    assert plus("resnet18") == plus("vgg16") == (0.02, 0.003, 0.1)
+    assert plus("resnet18", data="cifar10") == (0.02, 0.003, 0.1)
+    assert plus("cnn") == plus("vgg16", weight_decay=0.0, label_smoothing=0.0, lr=0.008) == (0.008, 0.0, 0.0)
+    assert plus("resnet18-gn")[1:] == plus("fc")[1:] == (0.0, 0.0)
+    assert plus("vgg16", optimizer="adam") == (0.001, 0.0, 0.1)  # rates and decay are of SGD
+    assert plus("vgg16", loss="mse", data=npz(tmp_path / "values.npz", (3, 32, 32), np.zeros((6, 2))))[1:] == (0.003, 0)
+    server = {"data": "clients", "classes": 10}
+    assert plus("cnn", shape=[3, 96, 96], **server)[1:] == (0.0, 0.0)  # 9,998,538 parameters
+    assert plus("cnn", shape=[3, 104, 104], **server)[1:] == (0.003, 0.1)
+    assert plus(f"{__name__}:own_norm", shape=[3, 64, 64], **server)[1:] == (0.0, 0.0)
+    assert plus(f"{__name__}:wide_norm", shape=[3, 64, 64], **server)[1:] == (0.003, 0.1)
 
 
 def test_augmentation_can_be_turned_off():
@@ -204,6 +224,10 @@ def own_norm(shape, classes):
     return nn.Sequential(nn.Flatten(), nn.LazyBatchNorm1d(), nn.LazyLinear(classes))
 
 
+def wide_norm(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.LazyBatchNorm1d(), nn.LazyLinear(1000), nn.Linear(1000, classes))
+
+
 def no_network(shape, classes):
     raise ValueError("no weights here")
 
@@ -252,7 +276,7 @@ def test_objects_and_servers_without_samples():
 
 
 def test_what_cannot_be_looked_at_is_named(tmp_path):
-    expected = r"batch norm .*no weights here.*name the settings yourself: augment, batch_size, lr, "
+    expected = r"batch norm .*no weights here.*name the settings yourself: augment, batch_size, label_smoothing, lr, "
     with pytest.raises(ConfigError, match=expected):
         RunConfig(network=f"{__name__}:no_network", recipe="plus")
     absent = tmp_path / "absent.npz"
@@ -279,9 +303,13 @@ def test_the_tables_know_our_networks_data_sets_and_settings():
     assert {*get_args(RecipeName)} == {*RECIPES}
     shapes = dict.fromkeys(NETWORKS, (3, 8, 8)) | {"vgg16": (3, 32, 32)}
     assert {name: has_batch_norm(build(name, shapes[name], 10, 0)) for name in NETWORKS} == BATCH_NORM
+    for name, side in recipes.LARGE.items():
+        sizes = [sum(one.numel() for one in build(name, (3, one, one), 10, 0).parameters()) for one in (32, 96, 104)]
+        assert [size > recipes.MANY for size in sizes] == ([True] * 3 if not side else [False, False, True])
+    assert {*recipes.LARGE} == {name for name, having in BATCH_NORM.items() if having}
     assert DATASETS["digits"].shape == load_dataset("digits").shape
     for recipe in RECIPES.values():
-        for name in {**recipe.without_batch_norm, **recipe.with_batch_norm, **recipe.images}:
+        for name in {**recipe.without_batch_norm, **recipe.with_batch_norm, **recipe.images, **recipe.large}:
             if name.startswith("method."):
                 assert name.removeprefix("method.") in settings(FedSparsifyGlobal)
             else:
@@ -310,13 +338,14 @@ def test_the_page_says_what_the_table_says():
     page = (Path(__file__).parents[1] / "docs" / "plus.md").read_text()
     plus = RECIPES["plus"]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| `")]
-    shown = {name.strip("`"): (without, having) for name, without, having in rows}
+    shown = {name.strip("`"): cells for name, *cells in rows}
     having = {**plus.with_batch_norm, **{name: f"{given} for colour" for name, given in plus.images.items()}}
-    assert shown.keys() == {*plus.without_batch_norm, *having}
+    assert shown.keys() == {*plus.without_batch_norm, *having, *plus.large}
     for name, cells in shown.items():
-        for values, cell in zip((plus.without_batch_norm, having), cells, strict=True):
+        for values, cell in zip((plus.without_batch_norm, having, plus.large), cells, strict=True):
             usual = "the method's" if name.startswith("method.") else "the data set's"
-            given = values.get(name, usual)
+            usual = {"weight_decay": "0", "label_smoothing": "0"}.get(name, usual)
+            given = values.get(name, "" if values is plus.large else usual)
             assert cell.startswith(", ".join(given) if isinstance(given, tuple) else str(given)), (name, cell)
     rule = " ".join(page.partition("## The rule")[2].partition("<!--")[0].split())
     assert rule.count(". ") == 1, "two sentences"

@@ -83,12 +83,13 @@ def main() -> None:
                         "history": [round(value, 4) for value in accuracy],
                         "lowest": min(accuracy[len(accuracy) // 2 :]),
                         "last": accuracy[-1],
+                        "train_loss": [round(entry.train_loss or 0.0, 4) for entry in history][-given.last :],
                         "bytes": sent,
                         "paper_params": sum(entry.paper_params for entry in history),
                         "seconds": seconds / len(runs),
                     }
                 )
-                told = {key: value for key, value in found[-1].items() if key in ("accuracy", "last", "seed", "method")}
+                told = {key: found[-1][key] for key in ("accuracy", "last", "train_loss", "seed", "method")}
                 print(name, told, f"{seconds / len(runs):.1f} s", flush=True)
         given.out.write_text(json.dumps(found, indent=1))
 

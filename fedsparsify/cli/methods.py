@@ -37,6 +37,7 @@ def _columns(recipe: Recipe) -> tuple[str, str]:
         return [f"{name.removeprefix('method.')} {value}{where}" for name, value in shown.items()]
 
     images = lines(recipe.images, " (colour images of 32 pixels and more)")
-    columns = lines(recipe.without_batch_norm), lines(recipe.with_batch_norm) + images
+    large = lines(recipe.large, " (more than ten million parameters)")
+    columns = lines(recipe.without_batch_norm), lines(recipe.with_batch_norm) + images + large
     without, having = ("\n".join(column) or "–" for column in columns)
     return without, having

@@ -237,16 +237,14 @@ def _variant(run: Run, usual: Mapping[str, object]) -> Variant:
         return _special(run, usual, {})
     table = {**run.table, **{f"method.{name}": value for name, value in run.table["method"].items()}}
     named = {name: table[name] for name in ("method.correction", *LEADERS.values()) if name in table}
+    named |= {name: _trained_with(run, name) for name in ("optimizer", "loss")}
     data, network, loss = (str(run.table.get(name)) for name in ("data", "network", "loss"))
     preset = {**vars(preset_of(data)), "momentum": _trained_with(run, "momentum")}
     variants = []
     for facts in candidates(Place(data, network, loss)):
-        values = fit(RECIPES[run.recipe].column(facts.batch_norm, facts.images), METHODS.get(run.method), named)
+        values = fit(RECIPES[run.recipe].column(facts), METHODS.get(run.method), named)
         values.pop("rounds", None)  # of the environment
-        for name in [name for name, value in values.items() if callable(value)]:  # it follows from the usual value
-            follows = values.pop(name)
-            if _trained_with(run, "optimizer") == "sgd":  # the only one that a recipe sets rates and batches of
-                values[name] = follows(preset)
+        values = {name: value(preset) if callable(value) else value for name, value in values.items()}
         variants.append(_special(run, usual, values))
     return min(variants, key=len)
 

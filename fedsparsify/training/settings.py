@@ -44,7 +44,7 @@ class Training:
         UNSET, "weight decay: in the gradient for sgd and adam, decoupled for adamw", unset="0; 0.01 for adamw"
     )
     clip_norm: float = option(0.0, "gradients of a batch with a larger norm are scaled down to it; 0: none are")
-    label_smoothing: float = option(0.0, "share of each label that is spread over all classes, in [0, 1)")
+    label_smoothing: float = option(UNSET, "share of each label that is spread over all classes, in [0, 1)", unset="0")
     lr_schedule: RoundSchedule = option(UNSET, "learning rate over the rounds", unset="constant")
     lr_final: float = option(
         UNSET, "factor of lr that the schedule reaches in the last round, in (0, 1]", unset=f"{FINAL}; 1 for constant"
@@ -77,6 +77,7 @@ class Training:
         """Values of settings that depend on other settings of local training, for those that a user leaves unset."""
         found: dict[str, Any] = {
             "weight_decay": 0.01 if self.optimizer == "adamw" else 0.0,
+            "label_smoothing": 0.0,
             "lr_schedule": "constant",
             "lr_final": 1.0 if self.lr_schedule in (None, "constant") else FINAL,
             "lr_drops": 2 if self.lr_schedule == "step" else 0,
