@@ -16,9 +16,12 @@ def _plus_and_global(runs: Runs) -> list[tuple[str, Series, Series]]:
         others.sort(key=lambda one: abs(int(one.table["rounds"]) - int(environment.table["rounds"])))
         for level in (0.95, 0.99):
             plus = environment.find(GLOBAL, level, "plus")
-            usual = next((one for other in others if (one := other.find(GLOBAL, level))), None)
-            if plus and usual:
-                found.append((f"{name_of(environment)}, {level:g}", plus, usual))
+            beside = [(one, other.table["rounds"]) for other in others if (one := other.find(GLOBAL, level))]
+            if plus and beside:
+                usual, theirs = beside[0]
+                mine = environment.table["rounds"]
+                rounds = "" if mine == theirs else f", {mine} and {theirs} rounds"
+                found.append((f"{name_of(environment)}, {level:g}{rounds}", plus, usual))
     return found
 
 

@@ -41,6 +41,9 @@ def labels(*runs: Run) -> list[str]:
         ({}, "FedSparsify+"),
         ({"data": "cifar10"}, "FedSparsify+"),
         ({"data": "cifar10", "augment": "none"}, "FedSparsify+ (augment none)"),
+        ({"data": "cifar100"}, "FedSparsify+"),
+        ({"data": "cifar100", "optimizer": "adamw"}, "FedSparsify+"),
+        ({"data": "cifar100", "weight_decay": 0.0}, "FedSparsify+ (weight_decay 0)"),
         ({"lr": 0.1}, "FedSparsify+ (lr 0.1)"),
         ({"optimizer": "adam"}, "FedSparsify+"),
         ({"lr_schedule": "constant"}, "FedSparsify+ (lr_schedule constant)"),
@@ -97,6 +100,8 @@ def test_claims_of_ours_are_checked_where_there_are_runs():
     assert verdicts(made(0.79, 80), plus, made(0.8, recipe="plus", method="fedavg")) == ["does not hold"] * 3
     shorter = made(0.82, 50, data="cifar10", recipe="plus")  # 100 rounds beside 200
     assert verdicts(made(0.75, data="cifar10"), shorter) == ["holds", "holds", "no runs"]
+    shown = claims_table(environments_of([made(0.75, data="cifar10"), shorter])).rows[len(CLAIMS)]
+    assert str(shown[2]) == "CIFAR-10 10 Non-IID, 0.95, 100 and 200 rounds: 0.820, Global 0.750"
     varied = made(0.78, 90, recipe="plus", lr=0.1)
     assert verdicts(made(0.74), varied) == ["no runs"] * 3
 
