@@ -54,9 +54,13 @@ def kernel_model(*tensors, masks=None) -> SparseModel:
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
-    """Stand in an empty folder."""
+    """Stand in an empty folder; modules that were imported from it are forgotten."""
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a command adds the folder that it stands in
+    yield tmp_path
+    for name, module in [*sys.modules.items()]:
+        if str(tmp_path) in str(getattr(module, "__file__", "")):
+            del sys.modules[name]
 
 
 @pytest.fixture

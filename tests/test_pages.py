@@ -25,12 +25,8 @@ def name_of(page: Path) -> str:
 @pytest.fixture
 def fedsparsify(here, elsewhere, monkeypatch):
     """The command line, in a folder where modules are found, as where a user stands."""
-    monkeypatch.setattr(sys, "path", [str(elsewhere), *sys.path])
-    before = {*sys.modules}
-    yield here
-    for name in {*sys.modules} - before:
-        if str(elsewhere) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+    monkeypatch.syspath_prepend(elsewhere)
+    return here
 
 
 @pytest.mark.filterwarnings("ignore::fedsparsify.notices.Notice")

@@ -273,10 +273,8 @@ def test_the_example_of_the_page(here, elsewhere, monkeypatch):
         for language in ("python", "bash")
     )
     (elsewhere / "mine.py").write_text(code)
-    monkeypatch.delitem(sys.modules, "mine", raising=False)
     monkeypatch.syspath_prepend(elsewhere)
     status, _, said = here(*shlex.split(line)[1:])
     assert status == 0, said
     lines = (elsewhere / "runs" / "scored" / "history.jsonl").read_text().splitlines()
     assert [json.loads(line)["sparsity"] for line in lines][-2:] == pytest.approx([0.9, 0.9], abs=1e-4)
-    monkeypatch.delitem(sys.modules, "mine")
