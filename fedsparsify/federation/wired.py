@@ -6,7 +6,7 @@ In: any other federation. Out: the same answers after encoding and decoding, wit
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from ..methods import Method, Update
 from ..model import Floats, Layout, Mask, SparseModel, TensorSpec
 from ..state import State, layout_of, mask_of, of_model
 from ..state import as_model as carried
-from ..wire.codec import decode, encode
+from ..wire.codec import Encoder, decode, encode
 from ..wire.values import Precision
 from .known_masks import KnownMasks
 from .rounds import Evaluated, Federation
@@ -33,30 +33,44 @@ class Wired:
     def ask(self, method: Method, round: int, model: SparseModel, sent: State | None = None) -> Iterator[Update]:
         """The clients' answers as the server decodes them."""
         beside = len(encode_state(sent, model)) if sent else 0
-        downloads: dict[int | None, int] = {}  # clients that saw the same mask last are sent the same blob
+        downloads: dict[int | None, Future[int]] = {}  # clients that saw the same mask last are sent the same blob
         mask = arrays.to_numpy(model.mask)
-        arrived = model if self._precision == "fp32" else self._carry(model, None)[1]
 
-        def upload(update: Update) -> Update:
-            size, decoded = self._carry(update.model, mask if update.model.layout == model.layout else None)
+        def download(known: Mask | None) -> int:
+            return encoder.result().size(known, layout_known=known is not None)
+
+        def upload(asked: tuple[Update, Future[int]]) -> tuple[Update, Future[int]]:
+            update, down = asked
+            known = mask if update.model.layout == model.layout else None
+            size, decoded = self._received(self._encoder(update.model), known, update.model)
             size += 0 if update.scores is None else len(encode(as_model(update.scores)))
             size += len(encode_state(update.sent, model)) if update.sent and update.finite else 0
-            return replace(update, model=decoded, upload_bytes=size)
+            return replace(update, model=decoded, upload_bytes=size), down
 
         with ThreadPoolExecutor() as pool:
-            for update in pool.map(upload, self._inner.ask(method, round, arrived, sent or {})):
-                version = self.known_masks.seen.get(update.client)
-                if version not in downloads:
-                    downloads[version] = self._carry(model, self.known_masks.mask(version, mask.size))[0]
-                self.known_masks.sent(update.client, round, mask)
-                yield replace(update, download_bytes=downloads[version] + beside)
+            encoder = pool.submit(self._encoder, model)  # while clients train
 
-    def _carry(self, model: SparseModel, known: Mask | None) -> tuple[int, SparseModel]:
+            def answered() -> Iterator[tuple[Update, Future[int]]]:
+                arrived = model if self._precision == "fp32" else self._received(encoder.result(), None, model)[1]
+                for update in self._inner.ask(method, round, arrived, sent or {}):
+                    version = self.known_masks.seen.get(update.client)
+                    if version not in downloads:
+                        downloads[version] = pool.submit(download, self.known_masks.mask(version, mask.size))
+                    yield update, downloads[version]
+
+            for update, down in pool.map(upload, answered()):
+                self.known_masks.sent(update.client, round, mask)
+                yield replace(update, download_bytes=down.result() + beside)
+
+    def _encoder(self, model: SparseModel) -> Encoder:
+        # A diverged client is refused by name, not by encoding.
+        return Encoder(model.on_host(), self._precision if model.finite else "fp32")
+
+    def _received(self, encoder: Encoder, known: Mask | None, model: SparseModel) -> tuple[int, SparseModel]:
         """How many bytes a model takes, and what arrives."""
-        precision = self._precision if model.finite else "fp32"  # a diverged client is refused by name, not by encoding
-        blob = encode(model.on_host(), known, precision, layout_known=known is not None)
-        if precision == "fp32":
-            return len(blob), model  # lossless: what would be decoded is this very model, and tests hold it to that
+        if encoder.precision == "fp32":  # lossless: what would be decoded is this very model, and tests hold it to that
+            return encoder.size(known, layout_known=known is not None), model
+        blob = encoder.blob(known, layout_known=known is not None)
         weights = arrays.placed(decode(blob, known, model.layout).weights, model.weights)
         return len(blob), SparseModel(model.layout, weights, model.mask)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import WireError
 from ..model import Floats, Layout, Mask, SparseModel, Survivors, TensorSpec
-from .binary import Bytes, Reader, Writer
+from .binary import CHECKSUM, Bytes, Reader, Writer, sealed
 from .channels import read_channels, write_channels
 from .masks import read_difference, read_places, read_subset, write_difference, write_subset
 from .values import PRECISIONS, Precision, read_values, write_values
@@ -33,19 +33,33 @@ def encode(
 
     "fp32" is lossless. The other precisions round the trainable values; statistics are always float32.
     """
-    if precision not in PRECISIONS:
-        raise WireError(f"precision must be one of {', '.join(PRECISIONS)}. Received: {precision!r}.")
-    layout = model.layout
-    writer = Writer(MAGIC)
-    writer.buffer += _mask_fields(model, known_mask, layout_known)
-    writer.buffer.append(PRECISIONS.index(precision))
-    kept, weights = np.flatnonzero(model.host_mask), model.host_weights
-    if precision == "int8-channel":
-        write_channels(writer, layout.tensors, kept, weights[kept])
-    else:
-        write_values(writer, weights[kept], _counts(layout.tensors, kept), precision)
-    write_values(writer, weights[layout.trainable :], _sizes(layout.statistics), "fp32")
-    return writer.sealed()
+    return Encoder(model, precision).blob(known_mask, layout_known)
+
+
+class Encoder:
+    """One model for receivers that know different masks: its values are encoded once, when this is made."""
+
+    def __init__(self, model: SparseModel, precision: Precision = "fp32") -> None:
+        if precision not in PRECISIONS:
+            raise WireError(f"precision must be one of {', '.join(PRECISIONS)}. Received: {precision!r}.")
+        self._model, self.precision = model, precision
+        layout, kept, weights = model.layout, np.flatnonzero(model.host_mask), model.host_weights
+        writer = Writer(bytes([PRECISIONS.index(precision)]))
+        if precision == "int8-channel":
+            write_channels(writer, layout.tensors, kept, weights[kept])
+        else:
+            write_values(writer, weights[kept], _counts(layout.tensors, kept), precision)
+        write_values(writer, weights[layout.trainable :], _sizes(layout.statistics), "fp32")
+        self._values = writer.buffer  # what follows the mask
+
+    def blob(self, known_mask: Mask | None = None, layout_known: bool = False) -> bytes:
+        """The bytes for a receiver, as `encode` gives them."""
+        return sealed(MAGIC, _mask_fields(self._model, known_mask, layout_known), self._values)
+
+    def size(self, known_mask: Mask | None = None, layout_known: bool = False) -> int:
+        """How many bytes `blob` gives."""
+        fields = _mask_fields(self._model, known_mask, layout_known)
+        return sum(map(len, (MAGIC, fields, self._values))) + CHECKSUM
 
 
 def decode(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedsparsify.errors import WireError
 from fedsparsify.model import Layout, SparseModel, TensorSpec
-from fedsparsify.wire.codec import decode, decode_survivors, encode, mask_name
+from fedsparsify.wire.codec import Encoder, decode, decode_survivors, encode, mask_name
 
 LAYOUT = Layout((TensorSpec("w", (2, 3)), TensorSpec("b", ())), (TensorSpec("s", (1,)),))
 MODEL = SparseModel(LAYOUT, np.array([1.5, 0, -2, 0, 0, 0.5, 3, 7], np.float32), np.array([1, 1, 1, 0, 0, 1, 1], bool))
@@ -96,10 +96,13 @@ def models(draw) -> SparseModel:
 @given(models(), st.data())
 def test_lossless_round_trip_against_any_known_mask(model, data):
     known = bits(data.draw, model.mask.size, data.draw(st.sampled_from([0, 0.3, 0.9, 1])))
+    encoder = Encoder(model)
     for known_mask in (None, model.mask, known):
         for layout_known in (False, True):
             blob = encode(model, known_mask, layout_known=layout_known)
             assert decode(blob, known_mask, model.layout).same_as(model)
+            assert encoder.blob(known_mask, layout_known) == blob  # the same encoder for all receivers
+            assert encoder.size(known_mask, layout_known) == len(blob)
         assert decode(encode(model, known_mask), known_mask).same_as(model)
 
 

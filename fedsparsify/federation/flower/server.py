@@ -23,13 +23,13 @@ from ...config import RunConfig
 from ...data import Dataset
 from ...errors import ClientError, FedSparsifyError, WireError
 from ...methods import Method, Update, cohort_of
-from ...model import Layout, Mask, SparseModel
+from ...model import Layout, SparseModel
 from ...networks import model_of
 from ...state import State
 from ...text import plain
 from ...training.flat import FlatModule
 from ...training.worker import Evaluation, evaluate
-from ...wire.codec import decode, encode, mask_name
+from ...wire.codec import Encoder, decode, mask_name
 from ..client_views import ClientEvaluation, seen_by_clients
 from ..environment import Environment, build_for, objective_for, participants
 from ..known_masks import KnownMasks
@@ -254,12 +254,14 @@ class Networked:
     ) -> dict[str, SentQuestion]:
         """Ask the clients (client, node, whole); clients that have the same mask are sent the same blob."""
         blobs: dict[int | None, bytes] = {}
+        encoder = Encoder(model, self._config.wire_precision if model.finite else "fp32")
         messages, asked = [], []
         with self._phase("encode"):
             for client, node, whole in to:
                 version = None if whole else self.known_masks.seen.get(client)
                 if version not in blobs:
-                    blobs[version] = self._encoded(model, self.known_masks.mask(version, model.layout.trainable))
+                    known = self.known_masks.mask(version, model.layout.trainable)
+                    blobs[version] = encoder.blob(known, layout_known=known is not None)
                 question = Question(round, client, blobs[version], beside, self._waiting.deadline)
                 ttl = self._waiting.deadline + 60
                 messages.append(Message(question.content(), node, kind, ttl=ttl, group_id=str(round)))
@@ -272,10 +274,6 @@ class Networked:
         for one in (one for id, one in zip(ids, asked, strict=True) if not id):
             self.refused[f"client {one.client}"] = "its question could not be sent"
         return {id: one for id, one in zip(ids, asked, strict=True) if id}
-
-    def _encoded(self, model: SparseModel, known: Mask | None) -> bytes:
-        precision = self._config.wire_precision if model.finite else "fp32"
-        return encode(model, known, precision, layout_known=known is not None)
 
     def _replies(self, pending: dict[str, SentQuestion], layout: Layout) -> Iterator[tuple[SentQuestion, Message]]:
         """The replies that are here now, each once, taken out of `pending`; a pause where there are none."""

@@ -27,7 +27,7 @@ from ...model import SparseModel
 from ...options import settings as settings_of
 from ...state import State
 from ...text import plain
-from ...wire.codec import decode, encode
+from ...wire.codec import Encoder, decode, encode
 from ..known_masks import KnownMasks
 from .messages import RECORD, Answer, ModQuestion, most_bytes
 from .replies import averageable, from_mod, lacks_mask, spread
@@ -251,14 +251,14 @@ class SparseStrategy(FedAvg):
 
     def _encoded(self, messages: Iterable[Message], round: int, model: SparseModel) -> list[Message]:
         """The messages with the model in them. A list: Flower goes through it twice."""
-        asked = list(messages)
+        asked, encoder = list(messages), Encoder(model)
         self._asked.clear()
         blobs: dict[int | None, bytes] = {}
         for message in asked:
             node = message.metadata.dst_node_id
             version = self._known_masks.seen.get(node)
             if version not in blobs:
-                blobs[version] = encode(model, self._known_masks.mask(version, model.layout.trainable))
+                blobs[version] = encoder.blob(self._known_masks.mask(version, model.layout.trainable))
             rest = {key: record for key, record in message.content.items() if key != self.arrayrecord_key}
             self._asked[node] = message.metadata.message_type, RecordDict(rest)
             message.content = self._content(round, blobs[version], model, rest)
