@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -22,12 +23,14 @@ from .screen import Screen, screen
 @click.argument("file", type=PATH)
 @click.option("--out", type=PATH, help="folder for the runs  [default: runs/FILE's name]")
 @click.option("--resume", is_flag=True, help="go on where the sweep in --out stopped")
+@click.option("--only", multiple=True, metavar="NAME", help="only runs with names like '*seed-1990'; repeatable")
 @click.option("--device", default=None, help="where to train: cpu, cuda or cuda:N; wins over the file")
 @click.option("--max-models", type=click.IntRange(1), help="models trained at a time  [default: what memory holds]")
 def command(
     file: Path,
     out: Path | None,
     resume: bool,
+    only: tuple[str, ...],
     device: str | None,
     max_models: int | None,
     quiet: bool,
@@ -48,11 +51,11 @@ def command(
     Any setting of a run or of one of the methods can be varied, also those of your own methods. "method.NAME" always
     means the method's setting.
 
-    Each run leaves a folder OUT/NAME as `run` does. Run again with --resume to go on after a stop. With --json, each
-    object has the run's NAME as "run".
+    Each run leaves a folder OUT/NAME as `run` does. Run again with --resume to go on after a stop, or, after --only,
+    to add the others. With --json, each object has the run's NAME as "run".
     """
     with json_lines(as_json) as lines:
-        return _sweep_on(screen(quiet, as_json), lines, file, out, resume, device, max_models)
+        return _sweep_on(screen(quiet, as_json), lines, file, out, resume, only, device, max_models)
 
 
 def _sweep_on(
@@ -61,15 +64,16 @@ def _sweep_on(
     file: Path,
     out: Path | None,
     resume: bool,
+    only: tuple[str, ...],
     device: str | None,
     max_models: int | None,
 ) -> int:
     """The command, with where to print."""
     with uninterrupted():  # an interrupted import may leave half a module
-        from ..federation.sweep import Planned, check_folder, expand, sweep
+        from ..federation.sweep import Planned, check_folder, expand, selected, sweep
 
     table = read_toml(file)
-    runs = expand(table | ({"device": device} if device else {}), file)
+    runs = selected(expand(table | ({"device": device} if device else {}), file), only)
     out = out or Path("runs") / file.stem
     check_folder(out, runs, resume)
     total = sum(planned.config.rounds for planned in runs)
@@ -98,7 +102,9 @@ def _sweep_on(
         _show_ending(console, out, [planned.name for planned in runs])
     except KeyboardInterrupt:
         with ending():
-            show_stopped(console, f"sweep {file} --out {out} --resume")
+            given = [("--device", device), ("--max-models", max_models), *(("--only", name) for name in only)]
+            again = "".join(f" {flag} {shlex.quote(str(value))}" for flag, value in given if value)
+            show_stopped(console, f"sweep {file} --out {out} --resume{again}")
             return EXIT_CODE
     return 0
 

@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ ENVIRONMENT = (
     *("optimizer", "weight_decay", "clip_norm", "label_smoothing", "lr_schedule", "lr_final", "lr_warmup", "lr_drops"),
     *("lr_schedule_local", "lr_final_local", "augment", "precision", "keep_optimizer", "device", "loss"),
 )
+
+SHOWN = 6  # names in a message
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,17 @@ def _named(chosen: Sequence[tuple[list[str], RunConfig]]) -> list[Planned]:
             raise ConfigError(f"a sweep names two runs that are the same: {made[text].name} and {name}.")
         made[text] = Planned(f"{name}-{digest(text)}" if name in twice else name, config)
     return list(made.values())
+
+
+def selected(runs: Sequence[Planned], patterns: Sequence[str]) -> list[Planned]:
+    """The runs whose names fit one of the patterns (`*` and `?` as in a shell); all of them if there is no pattern."""
+    fitting = {pattern: [run for run in runs if fnmatchcase(run.name, pattern)] for pattern in patterns}
+    for pattern, found in fitting.items():
+        if not found:
+            names = [run.name for run in runs]
+            shown = ", ".join(names[:SHOWN]) + (f", … ({len(names)} runs)" if len(names) > SHOWN else "")
+            raise ConfigError(f"no run of this sweep has a name like {pattern!r}. Its runs: {shown}.")
+    return [run for run in runs if not patterns or any(run in found for found in fitting.values())]
 
 
 def alike(runs: Sequence[Planned]) -> list[list[Planned]]:

@@ -16,7 +16,7 @@ import pytest
 from fedsparsify import load, run
 from fedsparsify.errors import ConfigError, RunError
 from fedsparsify.federation.ledger import read_history
-from fedsparsify.federation.sweep import check_folder, expand, groups, sweep
+from fedsparsify.federation.sweep import check_folder, expand, groups, selected, sweep
 
 SMALL = {"rounds": 3, "epochs": 1, "clients": 4}
 MIXED = {"method": ["fedavg", "fedsparsify-global", "snip", "feddst"], "sparsity": [0.5, 0.8], "seed": [1, 2]}
@@ -176,6 +176,30 @@ def test_what_is_finished_is_not_repeated(tmp_path):
         check_folder(tmp_path, runs, resume=False)
     with pytest.raises(RunError, match="another configuration"):
         sweep(expand(SMALL | {"lr": 0.5, "sweep": {"seed": [1, 2]}}), tmp_path)
+
+
+def test_runs_are_selected_by_name():
+    runs = expand(SMALL | {"sweep": MIXED})
+    assert selected(runs, []) == runs
+    first = selected(runs, ["*seed-1"])
+    assert len(first) == len(runs) / 2 and all(run.config.seed == 1 for run in first)
+    names = [run.name for run in selected(runs, ["snip*seed-2", "fedavg_seed-?", "snip*0.8*"])]
+    assert names == [
+        *("fedavg_seed-1", "fedavg_seed-2", "snip_sparsity-0.5_seed-2", "snip_sparsity-0.8_seed-1"),
+        "snip_sparsity-0.8_seed-2",
+    ]
+    with pytest.raises(ConfigError, match=r"name like 'SNIP\*'\. Its runs: fedavg_seed-1, .*, … \(14 runs\)\."):
+        selected(runs, ["*seed-1", "SNIP*"])
+
+
+def test_a_part_first_and_then_the_others(here, elsewhere):
+    (elsewhere / "s.toml").write_text("rounds = 1\nepochs = 1\nclients = 2\n[sweep]\nseed = [1, 2]\n")
+    assert here("sweep", "s.toml", "--out", "o", "--only", "seed-2")[0] == 0
+    assert [path.parent.name for path in elsewhere.glob("o/*/model.fsz")] == ["seed-2"]
+    before = (elsewhere / "o" / "seed-2" / "history.jsonl").read_bytes()
+    code, said, _ = here("sweep", "s.toml", "--out", "o", "--resume")
+    assert code == 0 and "2 runs in o/" in said
+    assert (elsewhere / "o" / "seed-2" / "history.jsonl").read_bytes() == before
 
 
 def test_the_command_stopped_and_resumed(elsewhere):
