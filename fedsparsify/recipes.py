@@ -145,7 +145,7 @@ SUITS = dict.fromkeys(("lr", "batch_size", "weight_decay"), ("optimizer", "sgd")
 SUITS |= {"label_smoothing": ("loss", "cross-entropy")}
 # Our networks, so that a config is read without torch.
 BATCH_NORM = {"fc": False, "cnn": True, "vgg16": True, "resnet18": True, "resnet18-gn": False}
-LARGE = {"vgg16": 0, "resnet18": 0, "cnn": 96}  # pixels a side up to which they have at most `MANY` parameters
+LARGE = {"vgg16": 0, "resnet18": 0, "cnn": 96}  # those with batch norm: pixels a side with at most `MANY` parameters
 MANY = 10_000_000
 LEAST_SIDE = 32  # pixels of images that are augmented
 KINDS = (Facts(), *(Facts(True, images, large) for images in (False, True) for large in (False, True)))
@@ -274,10 +274,10 @@ def known_facts(place: Place) -> Facts | None:
     shape = place.shape or (DATASETS[place.data].shape if place.data in DATASETS else ())
     if batch_norm is None or not shape:
         return None
-    least = LARGE[place.network]
-    if least and max(shape) > least:
+    most = LARGE[place.network]
+    if most and not (isinstance(shape, tuple) and max(shape) <= most):
         return None
-    return Facts(True, _images(shape, targets_of(place.loss) or "classes", 1), not least)
+    return Facts(True, _images(shape, targets_of(place.loss) or "classes", 1), not most)
 
 
 def candidates(place: Place) -> list[Facts]:

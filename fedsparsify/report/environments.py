@@ -141,16 +141,18 @@ class Environment:
 
     @property
     def split(self) -> str:
-        """`IID`, `Non-IID(2)`, or what the config says."""
+        """`IID`, `Non-IID(2)`, `Dirichlet(0.1)`, or what the config says."""
         split = str(self.table.get("split", "iid"))
         kind, _, of = split.partition(":")
-        return plain({"iid": "IID", "classes": f"Non-IID({of})"}.get(kind, split), 60)
+        known = {"iid": "IID", "classes": f"Non-IID({of})", "dirichlet": f"Dirichlet({of})"}
+        known["dirichlet-equal"] = f"{known['dirichlet']}, equal sizes"
+        return plain(known.get(kind, split), 60)
 
     @property
     def clients(self) -> str:
-        """`10 clients`, `100 clients, 10 a round`."""
+        """`10 clients`, `100 clients, 10 per round`."""
         count, asked = int(self.table.get("clients", 0)), self.runs[0].participants
-        return f"{count:,} clients" + (f", {asked:,} a round" if asked != count else "")
+        return f"{count:,} clients" + (f", {asked:,} per round" if asked != count else "")
 
     @property
     def place(self) -> str:

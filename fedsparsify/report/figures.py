@@ -21,7 +21,9 @@ from ..wire.files import atomic
 from .environments import Series
 from .runs import Run
 
+PANEL, HEIGHT = 5.2, 4.4  # inches of one panel
 BLUE, VERMILION = "#0072B2", "#D55E00"  # from Okabe and Ito's palette for colour-blind readers
+LETTER, HANDLE, ROW = 0.056, 0.5, 0.18  # inches in a legend: per letter of its small type, beside each name, per row
 SVG = {"svg.hashsalt": "fedsparsify", "svg.fonttype": "none"}  # the same figure is the same bytes; text stays text
 
 
@@ -60,15 +62,27 @@ def drawn(text: str) -> str:
 
 
 def legend_below(figure: Figure, axes: Sequence[Axes], columns: int = 4) -> None:
-    """One legend for all panels, below them, with each name once."""
+    """One legend for all panels, below them, with each name once, in at most so many columns as fit."""
     named: dict[str, Artist] = {}
     for one in axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             named.setdefault(label, handle)
     if named:
+        columns = fitting_columns(list(named), columns, figure.get_figwidth())
+        rows = -(-len(named) // columns)
+        figure.set_figheight(figure.get_figheight() + ROW * max(0, rows - 3))
         figure.legend(
             named.values(), named.keys(), loc="outside lower center", ncols=columns, frameon=False, fontsize="small"
         )
+
+
+def fitting_columns(names: Sequence[str], most: int, width: float) -> int:
+    """How many columns of a legend fit a width in inches; names go down the columns."""
+    for count in range(min(most, len(names)), 1, -1):
+        longest = [max(map(len, column)) for column in np.array_split(names, count)]
+        if sum(LETTER * length + HANDLE for length in longest) <= width:
+            return count
+    return 1
 
 
 Column = Callable[[Run], Sequence[float]]

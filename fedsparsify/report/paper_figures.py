@@ -11,20 +11,28 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..recipes import PAPER
 from ..text import plain
-from .authors import reported
 from .client_views import draw_client_views
 from .environments import Environment, Series, families_of, slug_of, unique, varied, worded
-from .figures import Column, bars_of_holdings, canvas, class_scale, drawn, legend_below, over_seeds, show_grid, write
-from .lengths import Lengths, lengths_of, values_sent
+from .figures import (
+    HEIGHT,
+    PANEL,
+    Column,
+    bars_of_holdings,
+    canvas,
+    class_scale,
+    drawn,
+    legend_below,
+    over_seeds,
+    show_grid,
+    write,
+)
+from .lengths import lengths_of
 from .paper import printed_rows
 from .runs import layer_counts
+from .sent_figures import against_bytes, by_length
 from .style import SEQUENCE, layer_of, look_of
 from .theorem import draw_theorem
-from .traded import lines_of, megabytes
-
-PANEL, HEIGHT = 5.2, 4.4
 
 
 def draw_all(environments: Sequence[Environment], folder: Path, at: float | None = None) -> list[str]:
@@ -216,66 +224,6 @@ def cost(family: Sequence[Environment], level: float | None) -> Figure:
         panel.xaxis.set_major_formatter(lambda value, _: f"{value / 1e3:g} k" if value >= 1e3 else f"{value:g}")
     _scale(axes, [one for environment in family for one in _chosen(environment, level)])
     axes[0].set_ylabel(drawn(family[0].runs[0].measured))
-    legend_below(figure, axes)
-    return figure
-
-
-def against_bytes(environment: Environment) -> Figure | None:
-    """Accuracy of the last ten rounds against all bytes sent, a line per method over its sparsities.
-
-    Stars are what a method's authors report, at the bytes of our run of it.
-    """
-    lines = lines_of(environment)
-    if len({label for label, series in lines.items() if series[0].sparsity is not None}) < 2:
-        return None
-    figure, [panel] = canvas(1, 7.0, HEIGHT)
-    theirs = reported(environment)
-    for label, series in lines.items():
-        look = look_of(series[0].method, series[0].recipe)
-        x, y = [megabytes(one) for one in series], [one.settled for one in series]
-        (line,) = panel.plot(x, y, color=look.colour, marker=look.marker, label=drawn(label))
-        line.set(linestyle=":" if series[0].dotted else "-", zorder=layer_of(series[0].method))
-        stars = [(at, theirs.get((one.method, one.sparsity))) for at, one in zip(x, series, strict=True)]
-        for at, accuracy in stars if series[0].recipe == PAPER else ():
-            if accuracy is not None:
-                panel.plot(at, accuracy, "*", color=look.colour, markersize=13, label="the authors'", zorder=6)
-    panel.set(xscale="log", xlabel="sent both ways, MB", title=drawn(environment.title))
-    _plain_numbers(panel)
-    panel.set_ylabel(drawn(f"{environment.runs[0].measured}, last ten rounds"))
-    show_grid(panel)
-    legend_below(figure, [panel])
-    return figure
-
-
-def _plain_numbers(panel: Axes) -> None:
-    """A log axis with 1, 2 and 5 times powers of ten, written out."""
-    panel.xaxis.set_major_formatter("{x:g}")
-    panel.xaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:.0e}"[0] in "25" else "")
-
-
-def by_length(lengths: Lengths) -> Figure:
-    """Accuracy of the last ten rounds against what a run sent, a line per method over its numbers of rounds.
-
-    Methods with one number of rounds are points.
-    """
-    known = {points[0].sparsity for points in lengths.curves}
-    levels: list[float | None] = [*sorted(level for level in known if level is not None)] or [None]
-    figure, axes = canvas(len(levels), max(7.0, PANEL * len(levels)), HEIGHT, sharey=True)
-    for panel, level in zip(axes, levels, strict=True):
-        curves = [points for points in lengths.curves if points[0].sparsity in (level, None)]
-        for points in [*curves, *([one] for one in lengths.beside(level))]:
-            one, x, y = points[0], [values_sent(one) for one in points], [one.settled for one in points]
-            look = look_of(one.method, one.recipe)
-            (line,) = panel.plot(x, y, color=look.colour, marker=look.marker, label=drawn(one.label))
-            line.set(linestyle="-" if len(points) > 1 else "", zorder=layer_of(one.method))
-            line.set_fillstyle("none" if one.dotted else "full")
-            for point, across, up in zip(points, x, y, strict=True) if len(points) > 1 else ():
-                panel.annotate(f"{point.first.rounds}", (across, up), (0, 6), textcoords="offset points", ha="center")
-        title = lengths.place if level is None else f"{lengths.place}, sparsity {level:g}"
-        panel.set(xscale="log", xlabel="million values sent both ways", title=drawn(title))
-        _plain_numbers(panel)
-        show_grid(panel)
-    axes[0].set_ylabel(drawn(f"{lengths.environments[0].runs[0].measured}, last ten rounds"))
     legend_below(figure, axes)
     return figure
 

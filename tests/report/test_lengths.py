@@ -8,7 +8,8 @@ from made_runs import write_run
 from fedsparsify.report import environments_of, load_runs
 from fedsparsify.report.docs import filled
 from fedsparsify.report.lengths import by_rounds, lengths_of
-from fedsparsify.report.paper_figures import by_length, figures_of
+from fedsparsify.report.paper_figures import figures_of
+from fedsparsify.report.sent_figures import by_length
 
 GLOBAL = {"name": "fedsparsify-global", "sparsity": 0.9}
 

@@ -8,7 +8,8 @@ from made_runs import write_run
 from fedsparsify.report import environments_of, load_runs
 from fedsparsify.report.authors import reported
 from fedsparsify.report.docs import filled
-from fedsparsify.report.paper_figures import against_bytes
+from fedsparsify.report.figures import fitting_columns
+from fedsparsify.report.sent_figures import against_bytes
 from fedsparsify.report.traded import COLUMNS, last_rounds, lines_of
 
 PLACE = {"data": "cifar10", "network": "resnet18", "split": "dirichlet-equal:1", "clients": 100, "participation": 0.04}
@@ -60,3 +61,22 @@ def test_other_environments_have_no_such_figures(tmp_path):
     (environment,) = environments_of(load_runs([tmp_path])[0])
     assert reported(environment) == {}
     assert against_bytes(environment) is None
+
+
+def test_what_is_far_below_is_an_arrow_at_the_edge(environment):
+    panel = against_bytes(environment).axes[0]
+    assert panel.get_ylim()[0] < 0.7 and not panel.texts
+    worst = next(one for one in environment.series if one.label == "SparsyFed" and one.sparsity == 0.99)
+    for run in worst.runs:
+        run.accuracy[-10:] = [0.1] * 10
+    (again,) = environments_of(environment.runs)
+    panel = against_bytes(again).axes[0]
+    assert panel.get_ylim()[0] == pytest.approx(max(line.get_ydata().max() for line in panel.get_lines()) - 0.4)
+    assert [text.get_text() for text in panel.texts] == ["0.10 ↓"]
+
+
+def test_a_legend_has_as_many_columns_as_fit():
+    short = ["FedAvg", "SSFL", "Top-K", "FedDST", "FedRTS"]
+    assert fitting_columns(short, 4, 7.0) == 4
+    assert fitting_columns([*short, "FedSparsify+ (batch_size 16, end 0.1, initial 0.5, lr 0.1)"], 4, 5.5) == 3
+    assert fitting_columns(["a" * 70] * 6, 4, 7.0) == fitting_columns([], 4, 7.0) == 1
