@@ -36,10 +36,12 @@ def last_rounds(environment: Environment) -> Table:
     series = counted(environment)
     whole = next((megabytes(one) for one in series if one.sparsity is None), None)
     theirs = reported(environment)
+    shown = len(COLUMNS) if theirs else len(COLUMNS) - 1  # the authors' own figures, where there are any
+    rows = (_row(one, whole, theirs.get((one.method, one.sparsity)), environment.total) for one in series)
     return Table(
         environment.title,
-        COLUMNS,
-        tuple(_row(one, whole, theirs.get((one.method, one.sparsity)), environment.total) for one in series),
+        COLUMNS[:shown],
+        tuple(row[:shown] for row in rows),
         footnotes=(
             f"Accuracy: mean of the last {LAST} rounds, over seeds [lowest–highest]. Sent: bytes both ways, masks and "
             f"headers included, mean over seeds; in parentheses times less than dense. Sparsity reached: that of the "

@@ -60,6 +60,8 @@ def test_other_environments_have_no_such_figures(tmp_path):
     write_run(tmp_path / "one", method={"name": "sparsyfed", "sparsity": 0.95}, **PLACE | {"rounds": 6})
     (environment,) = environments_of(load_runs([tmp_path])[0])
     assert reported(environment) == {}
+    table = last_rounds(environment)
+    assert table.columns == COLUMNS[:-1] and {len(row) for row in table.rows} == {len(table.columns)}
     assert against_bytes(environment) is None
 
 
