@@ -145,8 +145,8 @@ SUITS = dict.fromkeys(("lr", "batch_size", "weight_decay"), ("optimizer", "sgd")
 SUITS |= {"label_smoothing": ("loss", "cross-entropy")}
 # Our networks, so that a config is read without torch.
 BATCH_NORM = {"fc": False, "cnn": True, "vgg16": True, "resnet18": True, "resnet18-gn": False}
-LARGE = {"vgg16": 0, "resnet18": 0, "cnn": 96}  # those with batch norm: pixels a side with at most `MANY` parameters
-MANY = 10_000_000
+MANY = 10_000_000  # parameters: networks with more have values of their own
+SMALL_UP_TO = {"vgg16": None, "resnet18": None, "cnn": 64}  # pixels per side with fewer than `MANY`; None: never
 LEAST_SIDE = 32  # pixels of images that are augmented
 KINDS = (Facts(), *(Facts(True, images, large) for images in (False, True) for large in (False, True)))
 
@@ -274,10 +274,10 @@ def known_facts(place: Place) -> Facts | None:
     shape = place.shape or (DATASETS[place.data].shape if place.data in DATASETS else ())
     if batch_norm is None or not shape:
         return None
-    most = LARGE[place.network]
+    most = SMALL_UP_TO[place.network]
     if most and not (isinstance(shape, tuple) and max(shape) <= most):
-        return None
-    return Facts(True, _images(shape, targets_of(place.loss) or "classes", 1), not most)
+        return None  # to be counted
+    return Facts(True, _images(shape, targets_of(place.loss) or "classes", 1), large=most is None)
 
 
 def candidates(place: Place) -> list[Facts]:

@@ -132,6 +132,7 @@ def test_large_networks_have_a_column_of_their_own(tmp_path):
     assert plus("vgg16", loss="mse", data=npz(tmp_path / "values.npz", (3, 32, 32), np.zeros((6, 2))))[1:] == (0.003, 0)
     server = {"data": "clients", "classes": 10}
     assert plus("cnn", shape=[3, 96, 96], **server)[1:] == (0.0, 0.0)  # 9,998,538 parameters
+    assert plus("cnn", shape=[3, 96, 96], **server | {"classes": 20})[1:] == (0.003, 0.1)  # 10,003,668
     assert plus("cnn", shape=[3, 104, 104], **server)[1:] == (0.003, 0.1)
     assert plus(f"{__name__}:own_norm", shape=[3, 64, 64], **server)[1:] == (0.0, 0.0)
     assert plus(f"{__name__}:wide_norm", shape=[3, 64, 64], **server)[1:] == (0.003, 0.1)
@@ -303,10 +304,10 @@ def test_the_tables_know_our_networks_data_sets_and_settings():
     assert {*get_args(RecipeName)} == {*RECIPES}
     shapes = dict.fromkeys(NETWORKS, (3, 8, 8)) | {"vgg16": (3, 32, 32)}
     assert {name: has_batch_norm(build(name, shapes[name], 10, 0)) for name in NETWORKS} == BATCH_NORM
-    for name, side in recipes.LARGE.items():
-        sizes = [sum(one.numel() for one in build(name, (3, one, one), 10, 0).parameters()) for one in (32, 96, 104)]
-        assert [size > recipes.MANY for size in sizes] == ([True] * 3 if not side else [False, False, True])
-    assert {*recipes.LARGE} == {name for name, having in BATCH_NORM.items() if having}
+    for name, most in recipes.SMALL_UP_TO.items():
+        size = sum(one.numel() for one in build(name, (3, most or 32, most or 32), 1000 if most else 2, 0).parameters())
+        assert (size > recipes.MANY) == (most is None)
+    assert {*recipes.SMALL_UP_TO} == {name for name, having in BATCH_NORM.items() if having}
     assert DATASETS["digits"].shape == load_dataset("digits").shape
     for recipe in RECIPES.values():
         for name in {**recipe.without_batch_norm, **recipe.with_batch_norm, **recipe.images, **recipe.large}:

@@ -73,7 +73,8 @@ def _sweep_on(
         from ..federation.sweep import Planned, check_folder, expand, selected, sweep
 
     table = read_toml(file)
-    runs = selected(expand(table | ({"device": device} if device else {}), file), only)
+    planned_runs = expand(table | ({"device": device} if device else {}), file)
+    runs = selected(planned_runs, only)
     out = out or Path("runs") / file.stem
     check_folder(out, runs, resume)
     total = sum(planned.config.rounds for planned in runs)
@@ -99,7 +100,7 @@ def _sweep_on(
     try:
         with live:
             sweep(runs, out, max_models, show)
-        _show_ending(console, out, [planned.name for planned in runs])
+        _show_ending(console, out, [run.name for run in planned_runs if (out / run.name / "model.fsz").exists()])
     except KeyboardInterrupt:
         with ending():
             given = [("--device", device), ("--max-models", max_models), *(("--only", name) for name in only)]
@@ -110,13 +111,14 @@ def _sweep_on(
 
 
 def _show_ending(console: Screen, out: Path, names: list[str]) -> None:
-    """Write the reports of a finished sweep, and print its results."""
+    """Write the reports of what a sweep's folder holds, and print its results."""
     from ..report import write_report, write_sweep_report
 
+    counted = f"{len(names)} run" + "s" * (len(names) != 1)
     histories = {name: read_history(out / name / "history.jsonl") for name in names}
     kinds = {history[-1].headline for history in histories.values()}
     column = kinds.pop() if len(kinds) == 1 else ""  # runs of several tasks name their measures in the cells
-    results = Table("run", column or "measure", "sparsity", "parameters sent", title=f"{len(names)} runs in {out}/")
+    results = Table("run", column or "measure", "sparsity", "parameters sent", title=f"{counted} in {out}/")
     for name, history in histories.items():
         sent = sum(entry.download_params + entry.upload_params for entry in history)
         last = history[-1]
@@ -126,4 +128,4 @@ def _show_ending(console: Screen, out: Path, names: list[str]) -> None:
     console.print(results)
     page = write_sweep_report(out)
     console.print(f"Page: {page}", soft_wrap=True)
-    console.result(f"{page}: {len(names)} runs")
+    console.result(f"{page}: {counted}")

@@ -43,6 +43,7 @@ def against_bytes(environment: Environment) -> Figure | None:
         stars = [(at, theirs.get((one.method, one.sparsity))) for at, one in zip(x, series, strict=True)]
         for at, accuracy in stars if series[0].recipe == PAPER else ():
             if accuracy is not None:
+                points.append((at, accuracy, look.colour))
                 panel.plot(at, accuracy, "*", color=look.colour, markersize=13, label="the authors'", zorder=6)
     panel.set(xscale="log", xlabel="sent both ways, MB")
     panel.set_title(drawn(environment.title), fontsize="medium" if len(environment.title) > 55 else "large")

@@ -193,12 +193,15 @@ def test_runs_are_selected_by_name():
 
 
 def test_a_part_first_and_then_the_others(here, elsewhere):
-    (elsewhere / "s.toml").write_text("rounds = 1\nepochs = 1\nclients = 2\n[sweep]\nseed = [1, 2]\n")
-    assert here("sweep", "s.toml", "--out", "o", "--only", "seed-2")[0] == 0
+    (elsewhere / "s.toml").write_text("rounds = 1\nepochs = 1\nclients = 2\n[sweep]\nseed = [1, 2, 3]\n")
+    code, said, _ = here("sweep", "s.toml", "--out", "o", "--only", "seed-2")
+    assert code == 0 and "1 run in o/" in said
     assert [path.parent.name for path in elsewhere.glob("o/*/model.fsz")] == ["seed-2"]
     before = (elsewhere / "o" / "seed-2" / "history.jsonl").read_bytes()
+    code, said, _ = here("sweep", "s.toml", "--out", "o", "--only", "seed-1")
+    assert code == 0 and "2 runs in o/" in said  # the report has those of before, too
     code, said, _ = here("sweep", "s.toml", "--out", "o", "--resume")
-    assert code == 0 and "2 runs in o/" in said
+    assert code == 0 and "3 runs in o/" in said
     assert (elsewhere / "o" / "seed-2" / "history.jsonl").read_bytes() == before
 
 

@@ -254,9 +254,9 @@ class Networked:
     ) -> dict[str, SentQuestion]:
         """Ask the clients (client, node, whole); clients that have the same mask are sent the same blob."""
         blobs: dict[int | None, bytes] = {}
-        encoder = Encoder(model, self._config.wire_precision if model.finite else "fp32")
         messages, asked = [], []
         with self._phase("encode"):
+            encoder = Encoder(model, self._config.wire_precision if model.finite else "fp32")
             for client, node, whole in to:
                 version = None if whole else self.known_masks.seen.get(client)
                 if version not in blobs:
