@@ -25,6 +25,7 @@ from ..networks import build
 from ..notices import notice
 from ..tasks import is_own
 from ..text import described
+from ..training.fixed_norms import why_not_fixed
 from ..training.flat import FlatModule
 from ..training.inputs import as_torch, call
 from ..training.losses import is_plain, loss_of, same_but_ones
@@ -48,6 +49,8 @@ def check_network(config: RunConfig, dataset: Dataset) -> None:
     objective = objective_of(config, config.metrics, dataset.targets, dataset.classes)  # unknown names are refused here
     _check_augmentation(config, dataset)
     first, module = (_built(config, dataset) for _ in range(2))
+    if config.fixed_norms and (why := why_not_fixed(module)):
+        raise ConfigError(f"fixed_norms {config.fixed_norms:g} does not fit network {config.network!r}: {why}.")
     with torch.no_grad():
         for x in _extremes(dataset):
             output = _output(first.eval(), config, dataset, x)

@@ -40,7 +40,7 @@ from .run import run
 ENVIRONMENT = (
     *("data", "network", "split", "clients", "participation", "epochs", "batch_size", "lr", "momentum", "nesterov"),
     *("optimizer", "weight_decay", "clip_norm", "label_smoothing", "lr_schedule", "lr_final", "lr_warmup", "lr_drops"),
-    *("lr_schedule_local", "lr_final_local", "augment", "precision", "keep_optimizer", "device", "loss"),
+    *("lr_schedule_local", "lr_final_local", "augment", "precision", "fixed_norms", "keep_optimizer", "device", "loss"),
 )
 
 SHOWN = 6  # names in a message

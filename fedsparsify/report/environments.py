@@ -23,7 +23,7 @@ from .style import label_of, look_of, rank_of
 TRAINING = (
     *("batch_size", "optimizer", "lr", "momentum", "nesterov", "weight_decay", "clip_norm", "label_smoothing"),
     *("lr_schedule", "lr_final", "lr_warmup", "lr_drops", "lr_schedule_local", "lr_final_local"),
-    *("augment", "precision", "keep_optimizer", "wire_precision", "loss", "evaluate", "holdout"),
+    *("augment", "precision", "fixed_norms", "keep_optimizer", "wire_precision", "loss", "evaluate", "holdout"),
 )
 # What runs that are older than a setting trained with.
 BEFORE = {name: setting.default for name, setting in settings(Training).items()} | Training().defaults()

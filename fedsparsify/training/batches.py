@@ -42,6 +42,7 @@ class StepInputs:
     decay: float  # weight decay of plain SGD
     losses: torch.Tensor  # of all models of the stack; the losses of the samples are added to them
     first: bool = False  # whether it is the models' first step of a request
+    fixed_norms: bool = False  # whether batch norms take the running statistics
 
     @property
     def span(self) -> slice:

@@ -59,6 +59,11 @@ class Training:
     precision: Literal["fp32", "tf32", "bf16"] = option(
         "fp32", "arithmetic of the training products; tf32 and bf16 need a GPU"
     )
+    fixed_norms: float = option(
+        0.0,
+        "share of the rounds, the last ones, in which batch norms normalise by the model's running statistics in "
+        "place of the batch's (FixBN), in [0, 1]",
+    )
     keep_optimizer: bool = option(
         False, "keep each client's momentum (or Adam's moments) across rounds, as the paper's authors did"
     )
@@ -68,6 +73,10 @@ class Training:
         """The learning rate of a round, counted from 1; within the round, the first step has it."""
         factor = round_factor(self.lr_schedule, round, self.rounds, self.lr_final, self.lr_warmup, self.lr_drops)
         return self.lr * factor
+
+    def norms_fixed(self, round: int) -> bool:
+        """Whether batch norms take the model's running statistics in a round, counted from 1."""
+        return round > self.rounds - int(self.fixed_norms * self.rounds + 0.5)
 
     def rates(self, round: int, steps: int) -> NDArray[np.float64]:
         """The learning rate of each of the steps that a client takes for one request."""
@@ -105,6 +114,8 @@ class Training:
                 f"label_smoothing is of the loss cross-entropy. "
                 f"Received: {self.label_smoothing!r} with loss {self.loss!r}."
             )
+        if not 0 <= self.fixed_norms <= 1:
+            raise ConfigError(f"fixed_norms must lie in [0, 1]. Received: {self.fixed_norms!r}.")
         for name, schedule in (("lr_final", self.lr_schedule), ("lr_final_local", self.lr_schedule_local)):
             final = getattr(self, name)
             if not 0 < final <= 1:

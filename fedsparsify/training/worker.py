@@ -24,6 +24,7 @@ from ..model import Floats, SparseModel
 from ..state import State
 from ..tasks import targets_of
 from .adam import STATE, adam_step
+from .fixed_norms import set_training
 from .flat import FlatModule, flat_gradient, hessian_gradient
 from .inputs import Samples as Samples
 from .inputs import call
@@ -104,6 +105,11 @@ class Worker:
         """The batches of its samples."""
         return -(-self.samples // self._training.batch_size)
 
+    @property
+    def fixed_norms(self) -> bool:
+        """Whether batch norms take the model's running statistics in this round."""
+        return self._training.norms_fixed(self.round)
+
     def rates(self, epochs: int) -> NDArray[np.float64]:
         """The learning rate of each step that answers a request for so many epochs."""
         return self._training.rates(self.round, epochs * self.steps_per_epoch)
@@ -133,7 +139,7 @@ class Worker:
         """
         network, training = self.network, self._training
         network.load(request.model)
-        network.module.train()
+        set_training(network.module, self.fixed_norms)
         pruned = ~torch.as_tensor(request.model.mask).to(network.device)
         masked = bool(pruned.any())
         values = network.weights[: network.layout.trainable]  # that the network takes; `weights` are trained

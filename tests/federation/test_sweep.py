@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ import pytest
 from fedsparsify import load, run
 from fedsparsify.errors import ConfigError, RunError
 from fedsparsify.federation.ledger import read_history
-from fedsparsify.federation.sweep import check_folder, expand, groups, selected, sweep
+from fedsparsify.federation.sweep import ENVIRONMENT, check_folder, expand, groups, selected, sweep
+from fedsparsify.training.settings import Training
 
 SMALL = {"rounds": 3, "epochs": 1, "clients": 4}
 MIXED = {"method": ["fedavg", "fedsparsify-global", "snip", "feddst"], "sparsity": [0.5, 0.8], "seed": [1, 2]}
@@ -223,3 +225,7 @@ def test_the_command_stopped_and_resumed(elsewhere):
     assert again.returncode == 0, again.stderr
     assert "3 runs in o/" in again.stdout
     assert len(list(elsewhere.glob("o/*/model.fsz"))) == 3
+
+
+def test_runs_that_differ_in_any_setting_of_training_are_not_stacked():
+    assert {one.name for one in fields(Training)} - set(ENVIRONMENT) == {"rounds", "seed"}  # each run has its own

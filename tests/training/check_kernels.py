@@ -26,6 +26,7 @@ from fedsparsify.model import SparseModel
 from fedsparsify.networks import build, layout_of, model_of
 from fedsparsify.networks.resnet import Block
 from fedsparsify.training.batches import Batches, StepInputs
+from fedsparsify.training.fixed_norms import set_training
 from fedsparsify.training.flat import FlatModule
 from fedsparsify.training.stacks.stack import Stack
 from fedsparsify.training.stacks.trainer import Trainer
@@ -63,6 +64,7 @@ class Step:
     precision: str = "fp32"
     tolerance: float = 5e-5
     usual: int = 0  # how much larger the usual batch is: kernels are made for it
+    fixed_norms: bool = False
 
 
 def cnn_like(channels: int, bias: bool = True) -> Callable[[], nn.Module]:
@@ -174,6 +176,9 @@ STEPS = {
         *((3, 4, 4), 3, 4),
     ),
     "cnn": Step(cnn_like(3), (3, 4, 4), 5, 5),
+    "cnn, fixed norms": Step(cnn_like(3), (3, 4, 4), 5, 5, fixed_norms=True),
+    "vgg, fixed norms": Step(VGG_LIKE, (3, 8, 4), 5, 6, fixed_norms=True),
+    "resnet, fixed norms": Step(resnet_like(norm, (8, 12), 3), (3, 4, 4), 5, 3, fixed_norms=True),
     "cnn, a tail batch": Step(cnn_like(1), (1, 4, 4), 5, 3, usual=30),
     "cnn without a bias": Step(cnn_like(3, bias=False), (3, 4, 4), 5, 5, augment=True),
     "vgg": Step(VGG_LIKE, (3, 8, 4), 5, 6, augment=True),
@@ -257,11 +262,13 @@ def check_step(case: Step) -> None:
     keys = torch.arange(MODELS, device=DEVICE) * 977 + 5
     losses = torch.zeros(MODELS, device=DEVICE)
     rates = torch.tensor([0.1, 0.2, 0.3], device=DEVICE)
-    ours.step(StepInputs(rows, keys, 0, gradient, rates, 0.5, losses))
+    ours.step(StepInputs(rows, keys, 0, gradient, rates, 0.5, losses, fixed_norms=case.fixed_norms))
     found, after = stack.get_rows(gradient), stack.rows()
     expected = torch.empty_like(found)
     for number, model in enumerate(start):
-        loss, expected[number], values = by_autograd(module, model, *batches(rows, keys), keys, number)
+        plain = deepcopy(module)
+        set_training(plain, case.fixed_norms)
+        loss, expected[number], values = by_autograd(plain, model, *batches(rows, keys), keys, number)
         assert torch.allclose(losses[number], loss * case.batch, rtol=case.tolerance), (losses[number], loss)
         statistics = slice(layout.trainable, None)
         assert torch.allclose(after[number, statistics], values[statistics], rtol=case.tolerance, atol=case.tolerance)
@@ -290,10 +297,9 @@ def filled(module: nn.Module, seed: int) -> SparseModel:
 
 
 def by_autograd(
-    module: nn.Module, model: SparseModel, x: torch.Tensor, y: torch.Tensor, keys: torch.Tensor, number: int
+    plain: nn.Module, model: SparseModel, x: torch.Tensor, y: torch.Tensor, keys: torch.Tensor, number: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Mean loss, flat gradient, and values after one forward pass of the plain module."""
-    plain = deepcopy(module).train()
     plain.load_state_dict({name: torch.from_numpy(view.copy()) for name, view in model.tensors().items()}, strict=False)
     for child in plain.modules():
         if isinstance(child, KeyedDropout):
@@ -357,6 +363,9 @@ TRAININGS = {
     "label smoothing": Training(SMALL_FC, (3, 2, 2), more=(("label_smoothing", 0.1),)),
     "cnn, clipped": Training(SMALL_CNN, (3, 4, 4), 0.5, linear=True, more=(("clip_norm", 0.2),)),
     "residual, unequal clients": Training(RESIDUAL, (3, 3, 3), 0.5, parts=(9, 6), more=(("weight_decay", 0.1),)),
+    "residual, fixed norms in two rounds": Training(
+        RESIDUAL, (3, 3, 3), 0.5, parts=(9, 6), more=(("rounds", 4), ("fixed_norms", 0.5))
+    ),
     "powers": Training(SMALL_FC, (3, 2, 2), 0.5, power=1.25, linear=True, more=(("weight_decay", 0.1),)),
     "powers, unequal clients, prox": Training(SMALL_FC, (3, 2, 2), parts=(15, 10), prox=0.5, power=1.5),
     "powers, clipped": Training(SMALL_FC, (3, 2, 2), power=1.5, more=(("clip_norm", 0.2),)),

@@ -18,6 +18,7 @@ from fedsparsify.training.backends import Setup, base
 from fedsparsify.training.backends.autograd import OneByOne
 from fedsparsify.training.backends.choose import choose, disagreement
 from fedsparsify.training.backends.sparse import Sparse
+from fedsparsify.training.fixed_norms import set_training
 from fedsparsify.training.flat import FlatModule
 from fedsparsify.training.graph_layers import Convolution, Norm, NotPlanned
 from fedsparsify.training.inputs import Samples
@@ -139,7 +140,7 @@ def margin_of(module: nn.Module) -> list[float]:
 
 
 def difference(seed: int, lanes: int) -> tuple[float, bool]:
-    """The largest relative difference of logits, gradient and statistics over two steps; whether a tie was near."""
+    """The largest relative difference of logits, gradient and statistics over three steps; whether a tie was near."""
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
     return difference_of(*random_network(rng), rng, lanes)
@@ -159,11 +160,12 @@ def difference_of(
     theirs.load(model)
     margins, worst = margin_of(theirs.module), 0.0
     split = model.layout.trainable
-    for step, size in enumerate((batch, int(rng.integers(least, batch + 1)))):
+    fewer = int(rng.integers(least, batch + 1))
+    for step, (size, fixed_norms) in enumerate([(batch, False), (fewer, False), (fewer, True)]):
         x = torch.from_numpy(rng.normal(size=(size, *shape)).astype(np.float32))
         y, logits = torch.from_numpy(rng.integers(0, CLASSES, size)), []
         for network in (ours, theirs):
-            network.module.train()
+            set_training(network.module, fixed_norms)
             network.key.fill_(7_777_777_777 * (step + 1))
             network.refresh()
             logits.append(network.module(x.clone()))
@@ -467,6 +469,14 @@ def test_the_back_end_is_chosen_and_compared():
     backend = Sparse(setup)
     backend._run = lambda *_: 0
     assert "differs" in disagreement(backend, setup) or "loss" in disagreement(backend, setup)
+
+
+def test_training_with_fixed_norms_is_compared_too(monkeypatch):
+    plain, fixed = setup_of(cnn), setup_of(cnn, fixed_norms=0.1)
+    assert disagreement(Sparse(fixed), fixed) is None
+    monkeypatch.setattr(Program, "fix_norms", lambda *_: None)
+    assert disagreement(Sparse(plain), plain) is None
+    assert "autograd's" in disagreement(Sparse(fixed), fixed)
 
 
 @pytest.mark.slow

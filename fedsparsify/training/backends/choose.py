@@ -19,6 +19,7 @@ from ...model import Floats, SparseModel
 from ...notices import notice
 from ..flat import FlatModule
 from ..inputs import Samples
+from ..settings import Training
 from ..worker import Worker
 from .autograd import OneByOne, Threads
 from .base import Backend, Setup
@@ -69,10 +70,17 @@ def _checked(kind: type[Backend], backend: Backend, setup: Setup) -> str | None:
 
 def disagreement(backend: Backend, setup: Setup) -> str | None:
     """How a back end's training differs from autograd's on the module itself; None where it does not."""
+    usual = replace(setup.training, fixed_norms=0.0)
+    fixed = [replace(setup.training, fixed_norms=1.0)] if setup.training.fixed_norms else []
+    reasons = (_disagreement(backend, setup, training) for training in (usual, *fixed))
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _disagreement(backend: Backend, setup: Setup, training: Training) -> str | None:
     reason = None
     for probe in range(PROBES):
         try:
-            reason = _difference(backend, setup, probe)
+            reason = _difference(backend, setup, training, probe)
         except (RuntimeError, NotImplementedError, ValueError, TypeError, KeyError, IndexError) as error:
             return (str(error).strip() or repr(error)).splitlines()[0].rstrip(".")
         if reason is None:
@@ -80,9 +88,9 @@ def disagreement(backend: Backend, setup: Setup) -> str | None:
     return reason
 
 
-def _difference(backend: Backend, setup: Setup, probe: int) -> str | None:
+def _difference(backend: Backend, setup: Setup, training: Training, probe: int) -> str | None:
     """Train two clients for one epoch, by the back end and by autograd, and compare."""
-    training, rng = setup.training, np.random.default_rng([0xC4EC, probe])
+    rng = np.random.default_rng([0xC4EC, probe])
     count = min(training.batch_size, 16) if setup.device.type == "cuda" else min(training.batch_size, 8) + 3
     network = FlatModule(setup.make(), torch.device("cpu"))  # autograd in float32, whatever the device is
     start = SparseModel.dense(network.layout, network.values())
@@ -96,12 +104,12 @@ def _difference(backend: Backend, setup: Setup, probe: int) -> str | None:
     picked = _on_cpu(setup.samples, mine)
 
     def by_autograd(model: SparseModel, client: int) -> Update:
-        worker = Worker(network, picked, np.arange(mine.size), training, probe, client)
+        worker = Worker(network, picked, np.arange(mine.size), training, probe + 1, client)
         return worker.answer(Fit(model, epochs=1))
 
     expected = [by_autograd(start, client) for client in range(2)]  # each client has its own order of the samples
     lent = setup.flat()
-    workers = [Worker(lent, setup.samples, mine, training, probe, client) for client in range(2)]
+    workers = [Worker(lent, setup.samples, mine, training, probe + 1, client) for client in range(2)]
     with backend.kernels_only() if isinstance(backend, Sparse) else nullcontext():
         received = backend.fit(workers, [Fit(start, epochs=1)] * 2)
     rounding, loss_rounding = ROUNDING["cpu" if setup.device.type == "cpu" else training.precision]

@@ -41,8 +41,8 @@ class Stacked:
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:
         """Every worker's answer to its request, in their order."""
         groups: dict[tuple[object, ...], list[int]] = {}
-        for i, request in enumerate(requests):
-            kind = isinstance(request, Score), request.power, request.prune_inputs
+        for i, (worker, request) in enumerate(zip(workers, requests, strict=True)):
+            kind = isinstance(request, Score), request.power, request.prune_inputs, worker.fixed_norms
             groups.setdefault((self._setup.epochs(request), *kind), []).append(i)
         answers: dict[int, Update] = {}
         for members in groups.values():

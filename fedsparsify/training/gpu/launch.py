@@ -44,6 +44,7 @@ class StepTensors:
     shares: Blocks | None = None
     thresholds: Blocks = field(default_factory=dict)  # (models,), the least magnitude of an input that counts
     first: bool = False  # the models' first step of a request
+    fixed_norms: bool = False  # batch norms take the running statistics
     side: torch.cuda.Stream | None = None  # on which small gradients are computed
     held: list[torch.Tensor] = field(default_factory=list)  # what the side stream still reads
 

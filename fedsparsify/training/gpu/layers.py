@@ -28,17 +28,20 @@ class BatchNorm(GraphLayer):
     rate: float
 
     def forward(self, x: torch.Tensor, tensors: StepTensors, added: torch.Tensor | None = None) -> torch.Tensor:
-        """Normalise by the batch's moments, and let the running statistics follow."""
+        """Normalise by the batch's moments, and let the running statistics follow; or by these alone."""
         models, rows, c = x.shape
         br, bc, splits, chunk = blocks_of(rows, c, models)
-        parts = torch.empty(2, models, splits, c, device=x.device)
-        pointwise_kernels._moments[cdiv(c, bc), splits, models](x, parts[0], parts[1], rows, chunk, c, br, bc)
-        self._centre, self._scale = torch.empty(2, models, c, device=x.device)
-        pointwise_kernels._moments_end[cdiv(c, 16), models](
-            *(x, parts[0], parts[1], self._centre, self._scale),
-            *(tensors.statistics[self.running_mean], tensors.statistics[self.running_var]),
-            *(rows, self.eps, self.rate, c, splits, cover(splits, 1, 4096), 16),
-        )
+        running_mean, running_var = tensors.statistics[self.running_mean], tensors.statistics[self.running_var]
+        if tensors.fixed_norms:
+            self._centre, self._scale = running_mean, (running_var + self.eps).rsqrt()
+        else:
+            parts = torch.empty(2, models, splits, c, device=x.device)
+            pointwise_kernels._moments[cdiv(c, bc), splits, models](x, parts[0], parts[1], rows, chunk, c, br, bc)
+            self._centre, self._scale = torch.empty(2, models, c, device=x.device)
+            pointwise_kernels._moments_end[cdiv(c, 16), models](
+                *(x, parts[0], parts[1], self._centre, self._scale, running_mean, running_var),
+                *(rows, self.eps, self.rate, c, splits, cover(splits, 1, 4096), 16),
+            )
         y = torch.empty_like(x)
         pointwise_kernels._normalise[cdiv(rows, br), cdiv(c, bc), models](
             *(x, x if added is None else added, y, self._centre, self._scale),
@@ -65,7 +68,7 @@ class BatchNorm(GraphLayer):
         below = ColumnSums(self.below, tensors, dx, br)
         pointwise_kernels._normalise_gradient[cdiv(rows, br), cdiv(c, bc), models](
             *(d, self._x, dx, self._centre, self._scale, tensors.weights[self.weight], beta, gamma),
-            *(below.parts, rows, c, self.mask, below.wanted, br, bc),
+            *(below.parts, rows, c, tensors.fixed_norms, self.mask, below.wanted, br, bc),
         )
         below.join()
         return dx

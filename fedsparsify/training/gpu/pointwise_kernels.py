@@ -99,9 +99,12 @@ def _normalise_sums(dy_, x, centre, scale, sums, products, rows_all, chunk, c, B
 @triton.jit
 def _normalise_gradient(
     dy_, x, dx_, centre, scale, gamma, beta_gradient, gamma_gradient, sums, rows_all,
-    c, MASK: tl.constexpr, SUMS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    c, FIXED: tl.constexpr, MASK: tl.constexpr, SUMS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """dX = γ · scale · (dY − mean dY − x̂ · mean(dY · x̂)), zero where X's ReLU was inactive; column sums by blocks."""
+    """dX = γ · scale · (dY − mean dY − x̂ · mean(dY · x̂)), zero where X's ReLU was inactive; column sums by blocks.
+
+    FIXED: the moments do not depend on X, and dX = γ · scale · dY.
+    """
     model = tl.program_id(2).to(tl.int64)
     rows = tl.program_id(0) * BR + tl.arange(0, BR)
     channels = tl.program_id(1) * BC + tl.arange(0, BC)
@@ -115,7 +118,9 @@ def _normalise_gradient(
     g = tl.load(dy_ + place, mask=ok, other=0.0).to(tl.float32)
     value = tl.load(x + place, mask=ok, other=0.0).to(tl.float32)
     hat = (value - tl.load(centre + at, mask=here, other=0.0)[None, :]) * inverse[None, :]
-    g = slope[None, :] * (g - mean_g[None, :] - hat * mean_p[None, :])
+    if not FIXED:
+        g = g - mean_g[None, :] - hat * mean_p[None, :]
+    g = slope[None, :] * g
     if MASK:
         g = tl.where(value > 0, g, 0.0)
     if SUMS:

@@ -83,11 +83,12 @@ class GpuStack:
         """Whether plain SGD can be applied as the gradients are computed: in networks of dense layers alone."""
         return all(isinstance(layer, Dropout) or (isinstance(layer, Product) and layer.dense) for layer in self._layers)
 
-    def compile(self, sizes: Iterable[int], gradient: torch.Tensor | None) -> None:
+    def compile(self, sizes: Iterable[int], gradient: torch.Tensor | None, fixed_norms: bool) -> None:
         """Compile the kernels for batches of these sizes, several at a time: run each layer once, at a rate of 0."""
         stack = self._stack
         rates = torch.zeros(stack.models, device=stack.device)
-        tensors = replace(self._tensors(slice(0, stack.models), gradient, rates, 0.0), side=None)
+        tensors = self._tensors(slice(0, stack.models), gradient, rates, 0.0)
+        tensors = replace(tensors, fixed_norms=fixed_norms, side=None)
         tensors = replace(tensors, statistics={name: block.clone() for name, block in tensors.statistics.items()})
 
         keys = torch.zeros(stack.models, dtype=torch.int64, device=stack.device)
@@ -114,7 +115,13 @@ class GpuStack:
                 job.result()
 
     def _tensors(
-        self, span: slice, gradient: torch.Tensor | None, rates: torch.Tensor, decay: float, first: bool = True
+        self,
+        span: slice,
+        gradient: torch.Tensor | None,
+        rates: torch.Tensor,
+        decay: float,
+        first: bool = True,
+        fixed_norms: bool = False,
     ) -> StepTensors:
         stack = self._stack
 
@@ -136,13 +143,16 @@ class GpuStack:
             {name: share[span] for name, share in self._shares.items()} if self._prunes else None,
             {name: least[span] for name, least in self._thresholds.items()},
             first,
+            fixed_norms,
             self._side,
         )
 
     def step(self, inputs: StepInputs) -> None:
         """Gradients of every model into the buffer, or applied at once."""
         rows, models = inputs.rows, len(inputs.rows)
-        tensors = self._tensors(inputs.span, inputs.gradient, inputs.rates, inputs.decay, inputs.first)
+        tensors = self._tensors(
+            inputs.span, inputs.gradient, inputs.rates, inputs.decay, inputs.first, inputs.fixed_norms
+        )
         *layers, last = self._layers
         first = self._layers[0]
         assert isinstance(first, Product) and isinstance(last, Product)

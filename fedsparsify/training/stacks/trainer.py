@@ -57,7 +57,7 @@ class GpuNetwork(Protocol):
     def begin(self, requests: Sequence[Request]) -> torch.Tensor:
         """Prepare for requests of one kind on the models that the stack holds now. Returns the copy, up to date."""
 
-    def compile(self, sizes: Iterable[int], gradient: torch.Tensor | None) -> None:
+    def compile(self, sizes: Iterable[int], gradient: torch.Tensor | None, fixed_norms: bool) -> None:
         """Compile the kernels for batches of these sizes."""
 
 
@@ -84,22 +84,25 @@ class Trainer:
         self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}  # of an epoch: of the first, and of others if they differ
         self._captured: object = None
         self._warm: object = None
+        self._fixed_norms = False
 
     def train(self, workers: Sequence[Worker], requests: Sequence[Request], epochs: int) -> list[Update]:
-        """Every worker's answer; workers come with the most samples first."""
+        """Every worker's answer; workers come with the most samples first, and are alike in whether norms are fixed."""
         self.stack.load([request.model for request in requests])
         samples, rates = [worker.samples for worker in workers], [worker.rates(epochs) for worker in workers]
         table = rate_table(rates, epochs)
         if isinstance(self._network, GpuNetwork):
             self._optimizer.shadow = self._network.begin(requests)
         self._optimizer.begin(requests, workers, bool((table != table[..., :1]).any()))
+        self._fixed_norms = workers[0].fixed_norms
         epoch_steps = list(steps(samples, self._training.batch_size))
         for epoch in range(epochs):
             self._prepare(workers, samples[0])
             self._send_rates(table[epoch])
             # Steps that find thresholds are in the first epoch alone.
             prunes = requests[0].prune_inputs
-            self._run_epoch(epoch_steps, (tuple(samples), *self._optimizer.shape, prunes), epoch == 0 or not prunes)
+            shape = tuple(samples), *self._optimizer.shape, prunes, self._fixed_norms
+            self._run_epoch(epoch_steps, shape, epoch == 0 or not prunes)
         self._optimizer.finish(workers)
         return self._answers(workers, requests, [float(mine.sum()) for mine in rates])
 
@@ -150,7 +153,7 @@ class Trainer:
         gpu = self._network if isinstance(self._network, GpuNetwork) and self._on_gpu else None
         if gpu is None or not even or self._warm != shape:
             if gpu is not None and self._warm != shape:
-                gpu.compile({step.size for step in epoch_steps}, self._optimizer.gradient)
+                gpu.compile({step.size for step in epoch_steps}, self._optimizer.gradient, self._fixed_norms)
             self._warm = shape
             self._take(epoch_steps, first)
             return
@@ -174,7 +177,9 @@ class Trainer:
             rates, gradient = self._rates[step.number, step.span], self._optimizer.gradient
             decay = self._training.weight_decay
             begins = first and step.number == 0
-            self._network.step(StepInputs(rows, keys, step.start, gradient, rates, decay, self._losses, begins))
+            self._network.step(
+                StepInputs(rows, keys, step.start, gradient, rates, decay, self._losses, begins, self._fixed_norms)
+            )
             self._optimizer.step(step.span, rates)
 
     def _answers(self, workers: Sequence[Worker], requests: Sequence[Request], rates: Sequence[float]) -> list[Update]:

@@ -94,13 +94,13 @@ def _runs(op: Any, joined: Any) -> Any:
 
 @compiled
 def _norm(width: Any, op: Any) -> None:
-    """Batch norm of x to y, plus z if there is one, with the batch's own mean and variance; moves the running ones."""
+    """Batch norm of x to y, plus z if there is one, by the batch's moments or the running ones."""
     size = 4 * len(width)
     count = f32(op.batch * op.rows * op.columns)
     rows, columns = _runs(op, op.x_row == op.columns * size)
     for c in range(op.channels):
         mean = f32(0)
-        for k in range(2):  # the mean, then the variance
+        for k in range(0 if op.fixed else 2):  # the mean, then the variance
             vectors.clear(width, 2, (op.sums,), NONE)
             for group in range(op.groups):
                 into = op.sums + (size if group == op.groups - 1 else 0)
@@ -115,12 +115,14 @@ def _norm(width: Any, op: Any) -> None:
                 mean = total
             else:
                 variance = total
-        inverse = f32(1) / np.sqrt(variance + op.eps)
+        if op.fixed:
+            mean, variance = floats(op.running_mean)[c], floats(op.running_var)[c]
+        else:
+            floats(op.running_mean)[c] += op.momentum * (mean - floats(op.running_mean)[c])
+            unbiased = variance * (count / (count - f32(1)))
+            floats(op.running_var)[c] += op.momentum * (unbiased - floats(op.running_var)[c])
         floats(op.mean)[c] = mean
-        floats(op.deviation)[c] = inverse
-        floats(op.running_mean)[c] += op.momentum * (mean - floats(op.running_mean)[c])
-        unbiased = variance * (count / (count - f32(1)))
-        floats(op.running_var)[c] += op.momentum * (unbiased - floats(op.running_var)[c])
+        floats(op.deviation)[c] = f32(1) / np.sqrt(variance + op.eps)
         scale, shift = _affine(op, c)
         high = 2 if op.pool_bits else 1  # rows that are taken at a time
         for group in range(op.groups):
@@ -187,8 +189,10 @@ def _norm_back(width: Any, op: Any) -> None:
         if op.bias_gradient:
             floats(op.bias_gradient)[c] += total
         if op.x:
-            along = -scale * product * inverse / count
-            constant = -scale * total / count - along * mean
+            along = constant = f32(0)
+            if not op.fixed:  # the batch's moments depend on the inputs
+                along = -scale * product * inverse / count
+                constant = -scale * total / count - along * mean
             for group in range(op.groups):
                 _norm_back_planes(width, op, group, c, (scale, shift, along, constant))
 

@@ -15,6 +15,7 @@ from torch import nn
 
 from ....keyed import KeyedDropout, salted
 from ....model import Floats, Layout, SparseModel, TensorSpec
+from ...fixed_norms import KernelNorms
 from ...graph_layers import Dropout, Norm
 from ...worker import SINGLE_SAMPLE
 from .plan import Plan
@@ -52,6 +53,7 @@ class SparseNetwork(nn.Module):
         norms = [layer for layer in plan.layers if isinstance(layer, Norm)]
         self._has_norms = bool(norms)
         self._norms_one_pixel = any(plan.shapes[layer.inputs[0]][1:] == (1, 1) for layer in norms)
+        self.norms = KernelNorms()
         self._classes = plan.shapes[plan.output][0]
         self.dropouts = nn.ModuleDict()
         for layer in plan.layers:
@@ -68,10 +70,11 @@ class SparseNetwork(nn.Module):
     def run(self, survivors: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """The logits of a batch; moves the running statistics."""
         program, batch = self.program, len(x)
-        if batch == 1 and self._norms_one_pixel:
+        if batch == 1 and self._norms_one_pixel and self.norms.training:
             raise ValueError(SINGLE_SAMPLE)  # as torch's batch norms do
         if self._has_norms:
             program.statistics[:] = self.statistics.numpy()
+            program.fix_norms(not self.norms.training)
         draws = {name: _draw(child) for name, child in self.dropouts.items()}  # type: ignore[arg-type]
         program.forward(x.contiguous().numpy(), survivors.detach().numpy(), draws)
         if self._has_norms:

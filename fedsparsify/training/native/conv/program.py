@@ -63,6 +63,7 @@ class Program:
         self._draws = [(name, self.table[k : k + 1]) for name, k in zip(dropouts, drawing, strict=True)]
         self._given, self._given_back = self.table["x"][:1], self.table["x"][self._forward_rows :][:1]
         self._all_small = streams.small.size == self._memory.small.size
+        self._norms = np.isin(self.table["op"], [CODES["norm"], CODES["norm_back"]])
 
     def _write_images(self, rows: list[Array]) -> None:
         images = self._memory.values[INPUT]
@@ -375,6 +376,10 @@ class Program:
         self.table["batch"] = batch
         self.table["groups"] = np.where(flat, 1, groups)
         self.table["rows"][flat] = groups
+
+    def fix_norms(self, fixed: bool) -> None:
+        """Let batch norms take the running moments, or those of the batch."""
+        self.table["fixed"][self._norms] = fixed
 
     def forward(self, x: Array, survivors: Array, draws: dict[str, tuple[int, int, float, float]]) -> None:
         """Logits of a batch (batch, …), with the survivors' weights; `draws` has numbers for each dropout."""

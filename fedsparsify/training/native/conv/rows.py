@@ -61,6 +61,7 @@ INTEGERS = (
     " survivors order"  # of a permutation
     " prefetched next_row next_column"  # from a tile's corner to what the next tile reads
     " scale shift mean deviation running_mean running_var"
+    " fixed"  # a batch norm takes the running moments
     " windows window_rows window_columns"
     " per_image inner outer"
 )
