@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from torch import nn
 from validation import held_back
 
-from fedsparsify import SparseModel, Update, option
+from fedsparsify import Fit, SparseModel, Update, option
 from fedsparsify.arrays import magnitude
 from fedsparsify.methods import FedSparsifyGlobal, ServerContext
+from fedsparsify.networks import cnn
 from fedsparsify.scores import keep_top, lamp
 
 
@@ -64,6 +66,26 @@ class Moved(Remembering):
     def seen(self, mean, kept):
         """What is scored."""
         return (magnitude(mean.trainable_weights) * magnitude(mean.trainable_weights - kept)) ** 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Powered(FedSparsifyGlobal):
+    """Clients train under powerpropagation, in which small weights move little and large ones much."""
+
+    power: float = option(1.25, "its exponent")
+
+    def fit(self, model: SparseModel) -> Fit:
+        """What a client is asked to train."""
+        return Fit(model, power=self.power)
+
+
+def cnn_with_group_norm(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The paper's network, with norms of eight groups in place of its batch norms."""
+    module = cnn(shape, classes)
+    for place, layer in enumerate(module):
+        if isinstance(layer, nn.BatchNorm2d):
+            module[place] = nn.GroupNorm(8, layer.num_features)
+    return module
 
 
 def share_of_variance(model: SparseModel) -> np.ndarray:
