@@ -90,18 +90,25 @@ def weight_tensors(layout: Layout) -> Mask:
     return np.concatenate([np.full(spec.size, len(spec.shape) > 1) for spec in layout.tensors])
 
 
-def weight_tensors_first(scores: Floats, layout: Layout) -> Floats:
+def weight_tensors_first(scores: FloatArray, layout: Layout) -> FloatArray:
     """The scores with infinity outside weight tensors, so that only these are pruned."""
-    return np.where(weight_tensors(layout), scores, np.float32(np.inf)).astype(np.float32)
+    first = arrays.copy(arrays.float32(scores))
+    for spec in layout.tensors:
+        if len(spec.shape) <= 1:
+            arrays.fill(first, layout.slices[spec.name], np.inf)
+    return first
 
 
-def keep_in_each(scores: FloatArray, counts: Iterable[int], layout: Layout, among: BoolArray | None = None) -> Mask:
-    """The mask of the highest scores of each tensor, one count per tensor; a numpy array."""
-    flat: Floats = arrays.to_numpy(scores)
-    mask = np.ones(layout.trainable, np.bool_) if among is None else arrays.to_numpy(among).copy()
+def keep_in_each(
+    scores: FloatArray, counts: Iterable[int], layout: Layout, among: BoolArray | None = None
+) -> BoolArray:
+    """The mask of the highest scores of each tensor, one count per tensor."""
+    whole = arrays.filled(scores, layout.trainable, True, "bool")
+    mask = whole if among is None else arrays.copy(arrays.placed(among, scores))
     for spec, count in zip(layout.tensors, counts, strict=True):
-        place = layout.slices[spec.name]
-        mask[place] = arrays.to_numpy(keep_count(flat[place], count, mask[place]))
+        if count < spec.size:
+            place = layout.slices[spec.name]
+            arrays.assign(mask, place, keep_count(scores[place], count, mask[place]))
     return mask
 
 

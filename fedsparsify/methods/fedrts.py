@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import arrays
 from ..average import MeanOf, Tally
@@ -33,7 +34,7 @@ from ..errors import ConfigError
 from ..model import Floats, Layout, SparseModel
 from ..options import option
 from ..schedule import ConstantSchedule, Schedule, check_at_least, check_fraction
-from ..scores import keep_in_each, magnitude
+from ..scores import keep_count, keep_in_each, magnitude
 from .base import Merged, Method
 from .context import ClientContext, ServerContext
 from .feddst import budgets
@@ -106,7 +107,7 @@ class FedRTS(Method):
         assert answer.scores is not None
         counts = self.moved(round, model.layout)
         named = keep_in_each(np.abs(answer.scores), counts, model.layout, among=~model.host_mask)
-        return replace(update, scores=named.astype(np.float32))
+        return replace(update, scores=arrays.to_numpy(named).astype(np.float32))
 
     def merge(
         self,
@@ -119,20 +120,21 @@ class FedRTS(Method):
         """The mean; posteriors after the round's votes; in adjusting rounds a mask that is drawn from them."""
         layout, mask, counts = model.layout, model.host_mask, self.budgets(model.layout)
         stay = [kept - k for kept, k in zip(counts, self.moved(round, layout), strict=True)]
+        links = np.flatnonzero(mask)  # few of all, in a sparse model: votes are about these alone
         sums, votes, names = Tally(), MeanOf(), MeanOf()
         for update in updates:
             sums.add(update.model, update.samples)
             if round <= self.last:
-                votes.add(largest(update.model, stay, mask), update.samples)
+                votes.add(largest(update.model, stay, links), update.samples)
             if update.scores is not None:
                 names.add((update.scores != 0).astype(np.float32), update.samples)
         mean = sums.mean(model.mask)
         if round > self.last:
             return mean
-        agreed = self.trust * largest(mean, stay, mask) + (1 - self.trust) * votes.value
+        agreed = self.trust * largest(mean, stay, links) + (1 - self.trust) * votes.value
         wins, losses = posterior(server, layout)
-        wins += self.scale * agreed * mask
-        losses += self.scale * (1 - agreed) * mask
+        wins[links] += self.scale * agreed
+        losses[links] += self.scale * (1 - agreed)
         if not self.adjusts(round):
             return mean, {"posterior": np.concatenate([wins, losses])}
         wanted = self.trust / 2 + (1 - self.trust) * names.value
@@ -143,9 +145,15 @@ class FedRTS(Method):
         return after, {"posterior": np.concatenate([wins, losses])}
 
 
-def largest(model: SparseModel, counts: Sequence[int], among: np.ndarray) -> Floats:
-    """One for the largest weights of each tensor, zero for the others."""
-    return keep_in_each(magnitude(model), counts, model.layout, among=among).astype(np.float32)
+def largest(model: SparseModel, counts: Sequence[int], links: NDArray[np.int64]) -> Floats:
+    """For each of these links: one if it is among the largest weights of its tensor, else zero."""
+    sizes = np.abs(arrays.to_numpy(model.weights[arrays.placed(links, model.weights)]))
+    found = np.zeros(len(links), np.float32)
+    for spec, count in zip(model.layout.tensors, counts, strict=True):
+        place = model.layout.slices[spec.name]
+        part = slice(*np.searchsorted(links, (place.start, place.stop)))
+        found[part] = keep_count(sizes[part], count)
+    return found
 
 
 def posterior(server: ServerContext | None, layout: Layout) -> tuple[Floats, Floats]:

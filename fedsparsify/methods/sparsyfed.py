@@ -28,6 +28,7 @@ from .. import arrays
 from ..errors import ConfigError
 from ..model import Floats, SparseModel
 from ..options import option
+from ..scores import weight_tensors
 from .base import tally
 from .context import ServerContext
 from .requests import Fit, Update
@@ -89,9 +90,8 @@ def raised(model: SparseModel, power: float) -> SparseModel:
     """The model with sign(w)·|w|^power in place of each w of a weight tensor."""
     if power == 1:
         return model
-    flat = model.host_weights.copy()  # by numpy on every device, so that their bytes are the same
-    for spec in model.layout.tensors:
-        if len(spec.shape) > 1:
-            part = flat[model.layout.slices[spec.name]]
-            part[:] = np.sign(part) * np.abs(part) ** np.float32(power)
-    return SparseModel(model.layout, arrays.placed(flat, model.weights), model.mask)
+    here = np.flatnonzero(model.host_mask & weight_tensors(model.layout))
+    where, weights = arrays.placed(here, model.weights), arrays.copy(model.weights)
+    kept = arrays.to_numpy(weights[where])  # by numpy on every device, so that their bytes are the same
+    arrays.put(weights, where, arrays.placed(np.sign(kept) * np.abs(kept) ** np.float32(power), weights))
+    return SparseModel(model.layout, weights, model.mask)

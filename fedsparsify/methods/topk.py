@@ -59,5 +59,5 @@ class TopK(Method):
     def client(self, round: int, model: SparseModel, me: ClientContext | None = None) -> Client:
         """Fit, then keep the largest weights."""
         update = yield self.fit(model)
-        scores = weight_tensors_first(arrays.to_numpy(magnitude(update.model)), model.layout)
-        return replace(update, model=update.model.under(keep_top(scores, self.sparsity, update.model.host_mask)))
+        scores = weight_tensors_first(magnitude(update.model), model.layout)
+        return replace(update, model=update.model.under(keep_top(scores, self.sparsity, update.model.mask)))
