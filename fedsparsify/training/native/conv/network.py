@@ -74,9 +74,8 @@ class SparseNetwork(nn.Module):
             raise ValueError(SINGLE_SAMPLE)  # as torch's batch norms do
         if self._has_norms:
             program.statistics[:] = self.statistics.numpy()
-            program.fix_norms(not self.norms.training)
         draws = {name: _draw(child) for name, child in self.dropouts.items()}  # type: ignore[arg-type]
-        program.forward(x.contiguous().numpy(), survivors.detach().numpy(), draws)
+        program.forward(x.contiguous().numpy(), survivors.detach().numpy(), draws, not self.norms.training)
         if self._has_norms:
             self.statistics.copy_(torch.from_numpy(program.statistics))
         logits = program.logits[: batch * self._classes].copy()

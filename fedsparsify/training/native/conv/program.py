@@ -21,6 +21,7 @@ from .rows import ADD, CODES, MASKED, RELU, RELU_POOL, RELU_STREAMED, ROW, STORE
 from .streams import Stream, Streams
 
 Run = Callable[..., object]
+Draw = tuple[int, int, float, float]  # of a dropout: two parts of its key, its threshold and its factor
 
 
 class Program:
@@ -63,7 +64,6 @@ class Program:
         self._draws = [(name, self.table[k : k + 1]) for name, k in zip(dropouts, drawing, strict=True)]
         self._given, self._given_back = self.table["x"][:1], self.table["x"][self._forward_rows :][:1]
         self._all_small = streams.small.size == self._memory.small.size
-        self._norms = np.isin(self.table["op"], [CODES["norm"], CODES["norm_back"]])
 
     def _write_images(self, rows: list[Array]) -> None:
         images = self._memory.values[INPUT]
@@ -377,16 +377,13 @@ class Program:
         self.table["groups"] = np.where(flat, 1, groups)
         self.table["rows"][flat] = groups
 
-    def fix_norms(self, fixed: bool) -> None:
-        """Let batch norms take the running moments, or those of the batch."""
-        self.table["fixed"][self._norms] = fixed
-
-    def forward(self, x: Array, survivors: Array, draws: dict[str, tuple[int, int, float, float]]) -> None:
+    def forward(self, x: Array, survivors: Array, draws: dict[str, Draw], fixed_norms: bool) -> None:
         """Logits of a batch (batch, …), with the survivors' weights; `draws` has numbers for each dropout."""
         split = self.streams.weights
         self._weights[:split] = survivors[:split]
         self._memory.small[slice(None) if self._all_small else self.streams.small] = survivors[split:]
         self._take(len(x))
+        self.table["fixed"] = fixed_norms
         self._given[0] = address_of(x)
         for name, row in self._draws:
             row["inner"], row["outer"], row["threshold"], row["factor"] = draws[name]
