@@ -44,11 +44,12 @@ class Encoder:
             raise WireError(f"precision must be one of {', '.join(PRECISIONS)}. Received: {precision!r}.")
         self._model, self.precision = model, precision
         layout, kept, weights = model.layout, np.flatnonzero(model.host_mask), model.host_weights
+        values = weights[kept] if len(kept) < layout.trainable else weights[: layout.trainable]
         writer = Writer(bytes([PRECISIONS.index(precision)]))
         if precision == "int8-channel":
-            write_channels(writer, layout.tensors, kept, weights[kept])
+            write_channels(writer, layout.tensors, kept, values)
         else:
-            write_values(writer, weights[kept], _counts(layout.tensors, kept), precision)
+            write_values(writer, values, _counts(layout.tensors, kept), precision)
         write_values(writer, weights[layout.trainable :], _sizes(layout.statistics), "fp32")
         self._values = writer.buffer  # what follows the mask
 

@@ -16,6 +16,7 @@ from .binary import Reader, Writer
 
 Precision: TypeAlias = Literal["fp32", "fp16", "bf16", "int8", "int8-channel"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)  # a precision's index is its byte on the wire
+PIECE = 1 << 15  # values that stay in the cache
 
 
 def write_values(writer: Writer, values: Floats, counts: NDArray[np.int64], precision: Precision) -> None:
@@ -87,9 +88,13 @@ def _scales(values: Floats, counts: NDArray[np.int64]) -> Floats:
 def _write_planes(writer: Writer, words: NDArray[np.uint32] | NDArray[np.uint16]) -> None:
     """Rotate the sign to the end, then write one section per byte, the most significant first."""
     width = words.dtype.itemsize
-    turned = (words << 1) | (words >> (8 * width - 1))
-    for shift in reversed(range(0, 8 * width, 8)):
-        writer.section((turned >> shift).astype(np.uint8).data)
+    planes = np.empty((width, len(words)), np.uint8)
+    for start in range(0, len(words), PIECE):
+        piece = words[start : start + PIECE]
+        turned = ((piece << 1) | (piece >> (8 * width - 1))).astype(f"<u{width}", copy=False)
+        planes[:, start : start + PIECE] = turned.view(np.uint8).reshape(-1, width).T[::-1]
+    for plane in planes:
+        writer.section(plane.data)
 
 
 def _read_planes(reader: Reader, count: int, width: int) -> NDArray[Any]:
