@@ -28,7 +28,7 @@ from ..stopping import listening
 from ..tasks import targets_of
 from ..text import digest, file_name
 from ..training.inputs import as_torch, call
-from .environment import build_for
+from .environment import build_for, open_device
 from .folder import RunFolder
 from .ledger import Entry
 from .lock import held
@@ -194,6 +194,8 @@ def _sweep(
     for planned in runs:
         RunFolder(out / planned.name).check(planned.config)  # refuse another configuration before any work
     todo = [planned for planned in runs if not RunFolder(out / planned.name).model.exists()]
+    for device, precision in sorted({(planned.config.device, planned.config.precision) for planned in todo}):
+        open_device(device, precision)
     kinds = {(planned.config.data, targets_of(planned.config.loss)) for planned in todo}
     datasets = {(data, targets): load_dataset(data, targets) for data, targets in kinds}
     for members in alike(todo):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fedsparsify import load, run
 from fedsparsify.errors import ConfigError, RunError
@@ -225,6 +226,15 @@ def test_the_command_stopped_and_resumed(elsewhere):
     assert again.returncode == 0, again.stderr
     assert "3 runs in o/" in again.stdout
     assert len(list(elsewhere.glob("o/*/model.fsz"))) == 3
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize(("key", "value", "reason"), [("device", "cuda", "not here"), ("precision", "bf16", "a GPU")])
+def test_a_device_that_is_not_here_is_refused_before_anything_runs(tmp_path, key, value, reason):
+    runs = expand({"rounds": 1, "epochs": 1, key: value, "sweep": {"seed": [1, 2]}})
+    with pytest.raises(ConfigError, match=reason):
+        sweep(runs, tmp_path)
+    assert not (tmp_path / runs[0].name).exists()
 
 
 def test_runs_that_differ_in_any_setting_of_training_are_not_stacked():
