@@ -39,7 +39,17 @@ from .run import run
 # Runs that agree in these train the same network on the same samples in the same steps, and can be stacked.
 ENVIRONMENT = (
     *("data", "network", "split", "clients", "participation", "epochs", "batch_size", "lr", "momentum", "nesterov"),
-    *("optimizer", "weight_decay", "clip_norm", "label_smoothing", "lr_schedule", "lr_final", "lr_warmup", "lr_drops"),
+    *(
+        "optimizer",
+        "weight_decay",
+        "clip_norm",
+        "sam",
+        "label_smoothing",
+        "lr_schedule",
+        "lr_final",
+        "lr_warmup",
+        "lr_drops",
+    ),
     *("lr_schedule_local", "lr_final_local", "augment", "precision", "fixed_norms", "keep_optimizer", "device", "loss"),
 )
 

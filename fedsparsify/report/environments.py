@@ -21,7 +21,7 @@ from .style import label_of, look_of, rank_of
 
 # Settings of training that make a series of its own if a run's value is not that of most runs of its method.
 TRAINING = (
-    *("batch_size", "optimizer", "lr", "momentum", "nesterov", "weight_decay", "clip_norm", "label_smoothing"),
+    *("batch_size", "optimizer", "lr", "momentum", "nesterov", "weight_decay", "clip_norm", "sam", "label_smoothing"),
     *("lr_schedule", "lr_final", "lr_warmup", "lr_drops", "lr_schedule_local", "lr_final_local"),
     *("augment", "precision", "fixed_norms", "keep_optimizer", "wire_precision", "loss", "evaluate", "holdout"),
 )

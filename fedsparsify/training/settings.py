@@ -59,6 +59,11 @@ class Training:
     precision: Literal["fp32", "tf32", "bf16"] = option(
         "fp32", "arithmetic of the training products; tf32 and bf16 need a GPU"
     )
+    sam: float = option(
+        0.0,
+        "radius ρ of sharpness-aware minimisation: gradients are taken where the loss of the batch is highest near the "
+        "weights, at twice the time; 0: at the weights",
+    )
     fixed_norms: float = option(
         0.0,
         "share of the rounds, the last ones, in which batch norms normalise by the model's running statistics in "
@@ -114,6 +119,8 @@ class Training:
                 f"label_smoothing is of the loss cross-entropy. "
                 f"Received: {self.label_smoothing!r} with loss {self.loss!r}."
             )
+        if not 0 <= self.sam < float("inf"):
+            raise ConfigError(f"sam must be 0 or more. Received: {self.sam!r}.")
         if not 0 <= self.fixed_norms <= 1:
             raise ConfigError(f"fixed_norms must lie in [0, 1]. Received: {self.fixed_norms!r}.")
         for name, schedule in (("lr_final", self.lr_schedule), ("lr_final_local", self.lr_schedule_local)):

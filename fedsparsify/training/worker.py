@@ -40,6 +40,7 @@ SINGLE_SAMPLE = (
 )
 METHOD = 2**31 + 1  # the part of a client's randomness that a method draws from
 PROBE = 2**31  # the part of a client's randomness that draws the batch of a `Score`; epochs have the numbers below
+TINY = 1e-12  # beside the norm of a gradient that may be zero
 PROBE_CLASSES = 10  # as many as this are assumed where targets are not classes
 
 
@@ -156,6 +157,8 @@ class Worker:
                 order = torch.from_numpy(self.next_order()).to(network.device)
                 for batch in torch.split(order, training.batch_size):
                     total += self._backward(batch) * len(batch)
+                    if training.sam:
+                        self._backward_uphill(batch, pruned)
                     if squares is not None:
                         squares.addcmul_(network.gradient, network.gradient)
                     if powered:
@@ -173,6 +176,18 @@ class Worker:
         model = SparseModel(network.layout, network.values(), request.model.on_host().mask)
         model = model.beside(request.model.weights)
         return Update(model, self.samples, float(total) / self.samples, rates=float(rates.sum()))
+
+    def _backward_uphill(self, batch: torch.Tensor, pruned: torch.Tensor) -> None:
+        """Fill the flat gradient with that of the same batch at w + ρ g/‖g‖ (SAM: Foret et al., 2021).
+
+        g is the masked gradient at the weights w, which is there already. Running statistics are those at w.
+        """
+        network = self.network
+        way, before = network.gradient.masked_fill(pruned, 0), network.weights.clone()
+        network.weights[: network.layout.trainable] += way * (self._training.sam / (way.norm() + TINY))
+        self.steps -= 1  # the same dropout and augmentation
+        self._backward(batch)
+        network.weights.copy_(before)
 
     def _optimizer_step(self, weights: torch.Tensor, pruned: torch.Tensor) -> Callable[[torch.Tensor, float], None]:
         """A function that moves the weights by a gradient, at a learning rate. It may change the gradient."""

@@ -363,6 +363,10 @@ TRAININGS = {
     "label smoothing": Training(SMALL_FC, (3, 2, 2), more=(("label_smoothing", 0.1),)),
     "cnn, clipped": Training(SMALL_CNN, (3, 4, 4), 0.5, linear=True, more=(("clip_norm", 0.2),)),
     "residual, unequal clients": Training(RESIDUAL, (3, 3, 3), 0.5, parts=(9, 6), more=(("weight_decay", 0.1),)),
+    "SAM": Training(SMALL_FC, (3, 2, 2), more=(("sam", 0.3),)),
+    "residual, SAM, unequal clients": Training(
+        RESIDUAL, (3, 3, 3), 0.5, parts=(9, 6), more=(("weight_decay", 0.1), ("sam", 0.3))
+    ),
     "residual, fixed norms in two rounds": Training(
         RESIDUAL, (3, 3, 3), 0.5, parts=(9, 6), more=(("rounds", 4), ("fixed_norms", 0.5))
     ),

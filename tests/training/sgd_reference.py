@@ -23,6 +23,7 @@ class Rule:
     prox: float = 0.0
     weight_decay: float = 0.0
     clip_norm: float = 0.0
+    sam: float = 0.0
     optimizer: str = "sgd"
 
 
@@ -40,6 +41,12 @@ def objective_gradient(
     """
     step = np.where(mask, gradient + linear, 0) + rule.prox * (weights - anchor)
     return step * min(1.0, rule.clip_norm / (np.linalg.norm(step) + 1e-6)) if rule.clip_norm else step
+
+
+def uphill(weights: Doubles, gradient: Doubles, mask: NDArray[np.bool_], rule: Rule) -> Doubles:
+    """Where SAM takes the gradient that a step is given in place of the one at the weights."""
+    way = np.where(mask, gradient, 0)
+    return weights + rule.sam * way / (np.linalg.norm(way) + 1e-12)
 
 
 def sgd_step(

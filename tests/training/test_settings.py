@@ -96,7 +96,7 @@ def test_mistakes(table, says):
 
 
 NEW = ("optimizer", "weight_decay", "clip_norm", "label_smoothing", "lr_schedule", "lr_final", "lr_warmup", "lr_drops")
-NEW = (*NEW, "lr_schedule_local", "lr_final_local")
+NEW = (*NEW, "lr_schedule_local", "lr_final_local", "sam", "fixed_norms")
 
 
 def test_a_run_from_before_these_settings_resumes(tmp_path):

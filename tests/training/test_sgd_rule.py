@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from sgd_reference import Doubles, Rule, adam_step, sgd_step
+from sgd_reference import Doubles, Rule, adam_step, sgd_step, uphill
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -85,6 +85,13 @@ CASES = {
     "clipped, all terms, unequal": Case(
         replace(NESTEROV, clip_norm=0.3, prox=0.7, weight_decay=0.2), True, True, linear=True, samples=(6, 4)
     ),
+    "SAM": Case(replace(PLAIN, sam=0.4)),
+    "SAM, pruned, unequal": Case(replace(DECAY, sam=0.4), pruned=True, samples=(6, 4)),
+    "SAM, all terms": Case(
+        replace(NESTEROV, sam=0.4, clip_norm=0.3, prox=0.7, weight_decay=0.2), True, True, linear=True, samples=(6, 4)
+    ),
+    "SAM, AdamW, pruned, two rates": Case(replace(ADAMW, sam=0.4), pruned=True, apart=True),
+    "SAM, squares, momentum, pruned": Case(replace(MOMENTUM, sam=0.4), pruned=True, squares=True),
     "smoothed labels": Case(PLAIN, smoothing=0.2),
     "smoothed labels, momentum, pruned, unequal": Case(MOMENTUM, pruned=True, samples=(6, 4), smoothing=0.2),
     "Adam": Case(ADAM),
@@ -105,7 +112,9 @@ class Problem:
         self.case, rng = case, np.random.default_rng(7)
         rule = case.rule
         self.training = RunConfig(
-            **{name: getattr(rule, name) for name in ("lr", "momentum", "nesterov", "weight_decay", "clip_norm")},
+            **{
+                name: getattr(rule, name) for name in ("lr", "momentum", "nesterov", "weight_decay", "clip_norm", "sam")
+            },
             optimizer=rule.optimizer,
             label_smoothing=case.smoothing,
             lr_schedule_local=case.local[0],
@@ -192,6 +201,8 @@ def by_reference(problem: Problem) -> list[Trained]:
         linear, rules = 0.0 if term is None else term, problem.rules(client)
         for rule in rules:
             gradient = problem.gradient(weights, part)
+            if rule.sam:
+                gradient = problem.gradient(uphill(weights, gradient, mask, rule), part)
             if rule.optimizer == "sgd":
                 weights, velocity, squares = sgd_step(weights, gradient, state["momentum"], start, mask, rule, linear)
                 state, total = {"momentum": velocity}, total + squares
@@ -348,7 +359,9 @@ def test_the_rule_is_the_reference(implementation, case):
     check(IMPLEMENTATIONS[implementation](problem), problem)
 
 
-@pytest.mark.parametrize("case", [name for name, case in CASES.items() if not (case.squares or case.kept)])
+@pytest.mark.parametrize(
+    "case", [name for name, case in CASES.items() if not (case.squares or case.kept or case.rule.sam)]
+)
 def test_a_users_own_optimiser_under_the_mod_follows_the_rule(case):
     pytest.importorskip("flwr")
     problem = Problem(CASES[case])

@@ -410,8 +410,9 @@ ADAM = {"optimizer": "adamw", "lr": 0.002, "weight_decay": 0.1, "label_smoothing
         (MOMENTUM, 0.3, True),
         ({"momentum": 0.5, "augment": "pad-crop-flip", "weight_decay": 0.01, "clip_norm": 0.5}, 0.0, False),
         (ADAM, 0.0, False),
+        ({"momentum": 0.5, "augment": "pad-crop-flip", "sam": 0.2}, 0.0, False),
     ],
-    ids=["plain", "nesterov, proximal and linear terms", "augmented, decay, clipped", "adamw, smoothed"],
+    ids=["plain", "nesterov, proximal and linear terms", "augmented, decay, clipped", "adamw, smoothed", "SAM"],
 )
 def test_a_round_equals_autograd(more, prox, linear):
     setup = setup_of(cnn, **more)

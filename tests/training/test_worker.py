@@ -107,6 +107,19 @@ def test_dropout_batch_norm_and_augmentation_train_and_repeat():
     assert moved.any()  # statistics follow the data
 
 
+def test_statistics_and_loss_of_a_step_with_sam_are_those_at_the_weights():
+    data, start = samples(), model_of(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2)))
+
+    def one_step(**settings):
+        module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+        return worker(module, data, epochs=1, batch_size=10, **settings).fit(Fit(start))
+
+    plain, uphill, split = one_step(), one_step(sam=0.5), start.layout.trainable
+    assert np.array_equal(uphill.model.weights[split:], plain.model.weights[split:])
+    assert uphill.loss == plain.loss
+    assert abs(uphill.model.weights[:split] - plain.model.weights[:split]).max() > 1e-3
+
+
 def test_tensors_that_are_copies_are_trained_the_same():
     data, start = samples(12, (3, 16, 16), 3), model_of(build("cnn", (3, 16, 16), 3, seed=0))
     start = start.under(np.arange(start.layout.trainable) % 3 > 0)

@@ -50,6 +50,8 @@ class Native:
         """Why its kernels cannot train by these settings; None where they can."""
         if training.optimizer != "sgd":
             return f"its kernels have no {training.optimizer}, only sgd"
+        if training.sam:
+            return "its kernels have no sam"
         return "its kernels do not clip gradients" if training.clip_norm else None
 
     def fit(self, workers: Sequence[Worker], requests: Sequence[Request]) -> list[Update]:

@@ -105,7 +105,8 @@ class Gpu(Stacked):
 
     def takes(self, request: Fit) -> bool:
         """Whether its kernels know the step: powers under SGD, pruned inputs where a convolution comes first."""
-        if request.power != 1 and self._setup.training.optimizer != "sgd":
+        training = self._setup.training
+        if request.power != 1 and (training.optimizer != "sgd" or training.sam):
             return False
         return not (request.prune_inputs and self.plan.first.dense)
 

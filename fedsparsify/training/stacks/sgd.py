@@ -12,7 +12,7 @@ import torch
 
 from ...methods import Request, Score
 from ..settings import Training
-from ..worker import Worker, beside
+from ..worker import TINY, Worker, beside
 from .stack import Stack
 
 
@@ -32,7 +32,9 @@ class SGD:
         self._linear: torch.Tensor | None = None
         self._gradient: torch.Tensor | None = None
         self._state = {name: torch.zeros_like(stack.weights) for name in self._names()}
-        self._always = not fused or bool(self._state or training.clip_norm)  # whether there is always a gradient buffer
+        # Whether there is always a gradient buffer.
+        self._always = not fused or bool(self._state or training.clip_norm or training.sam)
+        self._before: dict[str, torch.Tensor] = {}  # weights and statistics, while SAM takes its second gradient
         self._kept = torch.ones(0)
         self.squares: torch.Tensor | None = None
         self.has_prox = self.sums_squares = self.has_linear = self._same_prox = self._mixed = self._pruned = False
@@ -95,6 +97,26 @@ class SGD:
     def _stores_gradient(self) -> bool:
         return self._always or self.has_prox or self.sums_squares or self.has_linear or self._mixed
 
+    def go_uphill(self, span: slice) -> None:
+        """Move the models of `span` along their masked gradients, by SAM's radius, until `go_back`."""
+        stack, gradient = self._stack, self.gradient
+        assert gradient is not None
+        self._before = {"weights": stack.weights.clone(), "statistics": stack.statistics.clone()}
+        ways = [
+            block.masked_fill(pruned, 0)
+            for block, pruned in zip(self._blocks(gradient, span), self._blocks(stack.pruned, span), strict=True)
+        ]
+        factors = self._training.sam / (norms_of(ways) + TINY)
+        for w, way in zip(self._blocks(stack.weights, span), ways, strict=True):
+            w.addcmul_(way, per_model(factors, way))
+        if self.shadow is not stack.weights:
+            self.shadow.copy_(stack.weights)
+
+    def go_back(self) -> None:
+        """Bring weights and statistics back to before `go_uphill`; `step` does so with the shadow."""
+        self._stack.weights.copy_(self._before["weights"])
+        self._stack.statistics.copy_(self._before["statistics"])
+
     def step(self, span: slice, rates: torch.Tensor) -> None:
         """One step of the models of `span`, each at its learning rate."""
         stack, gradient = self._stack, self.gradient
@@ -123,8 +145,7 @@ class SGD:
 
     def _clip(self, gradients: Sequence[torch.Tensor]) -> None:
         """Scale the gradient of each model down to the largest norm that is allowed."""
-        norms = torch.stack([block.flatten(1).norm(dim=1) for block in gradients]).norm(dim=0)
-        factors = (self._training.clip_norm / (norms + 1e-6)).clamp_(max=1)
+        factors = (self._training.clip_norm / (norms_of(gradients) + 1e-6)).clamp_(max=1)
         for block in gradients:
             block *= per_model(factors, block)
 
@@ -164,6 +185,12 @@ class SGD:
 
     def _blocks(self, flat: torch.Tensor, span: slice) -> list[torch.Tensor]:
         return [block[span] for block in self._stack.blocks(flat).values()]
+
+
+def norms_of(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The norm of each model's whole gradient, from its blocks."""
+    norms: torch.Tensor = torch.stack([block.flatten(1).norm(dim=1) for block in gradients]).norm(dim=0)
+    return norms
 
 
 def per_model(values: torch.Tensor, block: torch.Tensor) -> torch.Tensor:

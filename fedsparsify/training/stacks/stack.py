@@ -31,9 +31,9 @@ class Stack:
         trainable = sum(self._aligned(spec.size) for spec in layout.tensors)
         self.weights = torch.zeros(trainable, device=device)
         self.pruned = torch.zeros(trainable, dtype=torch.bool, device=device)
-        self._statistics = torch.zeros(sum(self._aligned(spec.size) for spec in layout.statistics), device=device)
+        self.statistics = torch.zeros(sum(self._aligned(spec.size) for spec in layout.statistics), device=device)
         self.tensors = self.blocks(self.weights)
-        self.buffers = self._views(self._statistics, [spec.name for spec in layout.statistics])
+        self.buffers = self._views(self.statistics, [spec.name for spec in layout.statistics])
 
     def _aligned(self, size: int) -> int:
         """The aligned size of a block of tensors of that size."""

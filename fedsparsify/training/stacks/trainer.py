@@ -6,6 +6,7 @@ In: workers and their requests. Out: one update per worker, trained as one stack
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -76,7 +77,7 @@ class Trainer:
         else:
             self._optimizer = SGD(stack, training, stack.device.type == "cpu")
         self._on_gpu = stack.device.type == "cuda"
-        self._losses = torch.zeros(stack.models, device=stack.device)
+        self._losses, self._unread = torch.zeros(2, stack.models, device=stack.device)  # at SAM's points: not read
         self._keys = torch.zeros(stack.models, dtype=torch.int64, device=stack.device)
         self._sample_table = torch.zeros(0, 0, dtype=torch.int64)
         self._rates = torch.zeros(0, stack.models)  # of each step of an epoch and each model
@@ -177,9 +178,12 @@ class Trainer:
             rates, gradient = self._rates[step.number, step.span], self._optimizer.gradient
             decay = self._training.weight_decay
             begins = first and step.number == 0
-            self._network.step(
-                StepInputs(rows, keys, step.start, gradient, rates, decay, self._losses, begins, self._fixed_norms)
-            )
+            inputs = StepInputs(rows, keys, step.start, gradient, rates, decay, self._losses, begins, self._fixed_norms)
+            self._network.step(inputs)
+            if self._training.sam:
+                self._optimizer.go_uphill(step.span)
+                self._network.step(replace(inputs, losses=self._unread, first=False))
+                self._optimizer.go_back()
             self._optimizer.step(step.span, rates)
 
     def _answers(self, workers: Sequence[Worker], requests: Sequence[Request], rates: Sequence[float]) -> list[Update]:
