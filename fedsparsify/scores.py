@@ -103,8 +103,8 @@ def keep_in_each(
     scores: FloatArray, counts: Iterable[int], layout: Layout, among: BoolArray | None = None
 ) -> BoolArray:
     """The mask of the highest scores of each tensor, one count per tensor."""
-    whole = arrays.filled(scores, layout.trainable, True, "bool")
-    mask = whole if among is None else arrays.copy(arrays.placed(among, scores))
+    given = arrays.filled(scores, layout.trainable, True, "bool") if among is None else arrays.placed(among, scores)
+    mask = arrays.copy(given)
     for spec, count in zip(layout.tensors, counts, strict=True):
         if count < spec.size:
             place = layout.slices[spec.name]

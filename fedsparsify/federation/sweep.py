@@ -39,18 +39,9 @@ from .run import run
 # Runs that agree in these train the same network on the same samples in the same steps, and can be stacked.
 ENVIRONMENT = (
     *("data", "network", "split", "clients", "participation", "epochs", "batch_size", "lr", "momentum", "nesterov"),
-    *(
-        "optimizer",
-        "weight_decay",
-        "clip_norm",
-        "sam",
-        "label_smoothing",
-        "lr_schedule",
-        "lr_final",
-        "lr_warmup",
-        "lr_drops",
-    ),
-    *("lr_schedule_local", "lr_final_local", "augment", "precision", "fixed_norms", "keep_optimizer", "device", "loss"),
+    *("optimizer", "weight_decay", "clip_norm", "sam", "label_smoothing", "fixed_norms", "keep_optimizer"),
+    *("lr_schedule", "lr_final", "lr_warmup", "lr_drops", "lr_schedule_local", "lr_final_local"),
+    *("augment", "precision", "device", "loss"),
 )
 
 SHOWN = 6  # names in a message
