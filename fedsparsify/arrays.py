@@ -193,11 +193,6 @@ def put(array: Array, where: Array, values: Array) -> None:
         array[_tensor(where)] = _tensor(values)
 
 
-def fill(array: Array, place: slice, value: float) -> None:
-    """Set one part of the array to a number."""
-    array[place] = value
-
-
 def assign(array: Array, place: slice, values: Array) -> None:
     """Set one part of the array to `values`; both are on the same device."""
     if isinstance(array, np.ndarray):

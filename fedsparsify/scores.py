@@ -95,7 +95,7 @@ def weight_tensors_first(scores: FloatArray, layout: Layout) -> FloatArray:
     first = arrays.copy(arrays.float32(scores))
     for spec in layout.tensors:
         if len(spec.shape) <= 1:
-            arrays.fill(first, layout.slices[spec.name], np.inf)
+            first[layout.slices[spec.name]] = np.inf
     return first
 
 
@@ -103,8 +103,10 @@ def keep_in_each(
     scores: FloatArray, counts: Iterable[int], layout: Layout, among: BoolArray | None = None
 ) -> BoolArray:
     """The mask of the highest scores of each tensor, one count per tensor."""
-    given = arrays.filled(scores, layout.trainable, True, "bool") if among is None else arrays.placed(among, scores)
-    mask = arrays.copy(given)
+    if among is None:
+        mask = arrays.filled(scores, layout.trainable, True, "bool")
+    else:
+        mask = arrays.copy(arrays.placed(among, scores))
     for spec, count in zip(layout.tensors, counts, strict=True):
         if count < spec.size:
             place = layout.slices[spec.name]

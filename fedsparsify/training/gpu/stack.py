@@ -87,8 +87,8 @@ class GpuStack:
         """Compile the kernels for batches of these sizes, several at a time: run each layer once, at a rate of 0."""
         stack = self._stack
         rates = torch.zeros(stack.models, device=stack.device)
-        tensors = self._tensors(slice(0, stack.models), gradient, rates, 0.0)
-        tensors = replace(tensors, fixed_norms=fixed_norms, side=None)
+        tensors = self._tensors(slice(0, stack.models), gradient, rates, 0.0, fixed_norms=fixed_norms)
+        tensors = replace(tensors, side=None)
         tensors = replace(tensors, statistics={name: block.clone() for name, block in tensors.statistics.items()})
 
         keys = torch.zeros(stack.models, dtype=torch.int64, device=stack.device)

@@ -25,7 +25,7 @@ class MappedStack:
     def __init__(self, module: nn.Module, stack: Stack, batches: Batches, loss: Loss = cross_entropy) -> None:
         self._batches, self._criterion = batches, loss
         # The module is this stack's alone: a functional call lends it other tensors while it runs.
-        self._module, self._stack = module.to(stack.device), stack
+        self._module, self._stack, self._fixed_norms = module.to(stack.device).train(), stack, False
         self._keys = [name for name, child in module.named_modules() if isinstance(child, KeyedDropout)]
         counters = {name: b for name, b in module.named_buffers() if not b.is_floating_point()}
         self._counters = {name: b.clone() for name, b in counters.items() if not name.endswith("key")}
@@ -40,7 +40,9 @@ class MappedStack:
 
     def step(self, inputs: StepInputs) -> None:
         """Gradients of every model into the buffer, or applied at once."""
-        set_training(self._module, inputs.fixed_norms)
+        if inputs.fixed_norms != self._fixed_norms:  # rarely: it visits every part of the module
+            self._fixed_norms = inputs.fixed_norms
+            set_training(self._module, inputs.fixed_norms)
         x, y = self._batches(inputs.rows, inputs.keys)
         tensors = {name: block[inputs.span] for name, block in self._stack.tensors.items()}
         buffers: dict[str, Any] = {name: block[inputs.span] for name, block in self._stack.buffers.items()}

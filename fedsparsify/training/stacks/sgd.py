@@ -34,7 +34,6 @@ class SGD:
         self._state = {name: torch.zeros_like(stack.weights) for name in self._names()}
         # Whether there is always a gradient buffer.
         self._always = not fused or bool(self._state or training.clip_norm or training.sam)
-        self._before: dict[str, torch.Tensor] = {}  # weights and statistics, while SAM takes its second gradient
         self._kept = torch.ones(0)
         self.squares: torch.Tensor | None = None
         self.has_prox = self.sums_squares = self.has_linear = self._same_prox = self._mixed = self._pruned = False
@@ -97,11 +96,11 @@ class SGD:
     def _stores_gradient(self) -> bool:
         return self._always or self.has_prox or self.sums_squares or self.has_linear or self._mixed
 
-    def go_uphill(self, span: slice) -> None:
-        """Move the models of `span` along their masked gradients, by SAM's radius, until `go_back`."""
+    def go_uphill(self, span: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        """Move the models of `span` along their masked gradients, by SAM's radius. Returns what `go_back` needs."""
         stack, gradient = self._stack, self.gradient
         assert gradient is not None
-        self._before = {"weights": stack.weights.clone(), "statistics": stack.statistics.clone()}
+        before = stack.weights.clone(), stack.statistics.clone()
         ways = [
             block.masked_fill(pruned, 0)
             for block, pruned in zip(self._blocks(gradient, span), self._blocks(stack.pruned, span), strict=True)
@@ -111,11 +110,12 @@ class SGD:
             w.addcmul_(way, per_model(factors, way))
         if self.shadow is not stack.weights:
             self.shadow.copy_(stack.weights)
+        return before
 
-    def go_back(self) -> None:
+    def go_back(self, before: tuple[torch.Tensor, torch.Tensor]) -> None:
         """Bring weights and statistics back to before `go_uphill`; `step` does so with the shadow."""
-        self._stack.weights.copy_(self._before["weights"])
-        self._stack.statistics.copy_(self._before["statistics"])
+        self._stack.weights.copy_(before[0])
+        self._stack.statistics.copy_(before[1])
 
     def step(self, span: slice, rates: torch.Tensor) -> None:
         """One step of the models of `span`, each at its learning rate."""

@@ -181,9 +181,9 @@ class Trainer:
             inputs = StepInputs(rows, keys, step.start, gradient, rates, decay, self._losses, begins, self._fixed_norms)
             self._network.step(inputs)
             if self._training.sam:
-                self._optimizer.go_uphill(step.span)
+                before = self._optimizer.go_uphill(step.span)
                 self._network.step(replace(inputs, losses=self._unread, first=False))
-                self._optimizer.go_back()
+                self._optimizer.go_back(before)
             self._optimizer.step(step.span, rates)
 
     def _answers(self, workers: Sequence[Worker], requests: Sequence[Request], rates: Sequence[float]) -> list[Update]:
